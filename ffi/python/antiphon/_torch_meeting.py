@@ -220,8 +220,8 @@ def meet_far(store: Any, key: str, rank: int, limit: float, device: str, given_u
 
 
 def agree(store: Any, rank: int, size: int, ask: Callable[[], None]) -> tuple[UniqueId, str]:
-    """The id of a group, and a secret of its ranks, once all ranks have them. `ask` is called again and again until then, and may
-    raise why the others are waited for no longer."""
+    """The id of a group, and a secret of its ranks, once all ranks have them. `ask` is called first, and again and again until then,
+    and may raise why the others are waited for no longer."""
 
     def wait_for(what: str, most: int) -> None:
         pause = 0.001
@@ -231,6 +231,7 @@ def agree(store: Any, rank: int, size: int, ask: Callable[[], None]) -> tuple[Un
             time.sleep(pause)
             pause = min(2 * pause, PAUSE)
 
+    ask()
     if rank == 0:
         store.set("antiphon", f"{bytes(UniqueId.create()).decode()} {token_hex(16)}")
         store.add("antiphon there", 1)

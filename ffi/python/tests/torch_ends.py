@@ -109,6 +109,8 @@ def dead(rank, world):
             fails("lost", lambda: dist.isend(torch.zeros(1), peer, tag=2))  # noqa: B023
         fails("lost", lambda: dist.all_reduce(torch.ones(1)))
         fails("lost", lambda: dist.new_group(backend="antiphon"), AntiphonError)
+        # Before anything is asked of the store, in which others would look for the group.
+        fails("lost", lambda: antiphon.torch._create(None, rank, world, timedelta(seconds=20)))
     # Without a goodbye.
     print("dead: ok", flush=True)
     os._exit(0)
