@@ -20,7 +20,9 @@ def callbacks(rank, world):
         dist.all_reduce(y)
         return dist.all_reduce(y, async_op=True).get_future().then(lambda future: future.value()[0]).wait()
 
-    same(asked(x).then(again).wait(), [world**4] * 2)
+    with not_yet():
+        future = asked(x).then(again)
+    same(future.wait(), [world**4] * 2)
     # In order, though the first takes long.
     told = []
 
@@ -44,8 +46,10 @@ def not_yet():
     """In it no call of the group is made: of one that is done futures call at once, in the thread that asks."""
     go = threading.Event()
     held = dist.distributed_c10d._get_default_group()._host.submit(lambda _: go.wait(60), None)
-    yield
-    go.set()
+    try:
+        yield
+    finally:
+        go.set()
     held.wait()
 
 
