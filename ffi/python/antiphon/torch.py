@@ -16,7 +16,6 @@ import contextlib
 import functools
 import hashlib
 import inspect
-import itertools
 import os
 import threading
 import warnings
@@ -48,16 +47,14 @@ _OPS = [
 ]
 
 
-_numbers = itertools.count()
-_groups: weakref.WeakValueDictionary[int, AntiphonProcessGroup] = weakref.WeakValueDictionary()
+_groups: weakref.WeakSet[AntiphonProcessGroup] = weakref.WeakSet()
 """Those that somebody refers to."""
 
 
 def _forked() -> None:
     """This process was forked: what its parent made, and goes on using, refuses calls here."""
-    for reference in _groups.valuerefs():
-        if (group := reference()) is not None:
-            group._leave_behind(forked())
+    for group in _groups:
+        group._leave_behind(forked())
     leave_behind(forked())
 
 
@@ -128,7 +125,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         self._together = _Together()
         self._named = self._described = ""
         self._shut = weakref.finalize(self, end_all, self._lanes)
-        _groups[next(_numbers)] = self
+        _groups.add(self)
 
     def getBackendName(self) -> str:
         """What the backend is called."""
