@@ -161,6 +161,8 @@ pub struct ContextState {
     pub far: Vec<Option<Far>>,
     /// Where the current launch's buffers are.
     pub places: Vec<[Place; 2]>,
+    /// By rank, the last launch, by its number on the communicator, of which it is known that the rank called the same.
+    pub agreed: Vec<u64>,
     /// The mapped regions the current or last launch used, by rank and side.
     pub held: Vec<[Option<Held>; 2]>,
     /// `Regions::retired` when `held` was filled.
@@ -224,6 +226,7 @@ impl Context {
             arena_memory,
             far: (0..world).map(|_| None).collect(),
             places: vec![[Place::Unknown; 2]; world],
+            agreed: vec![0; world],
             held: (0..world).map(|_| [None, None]).collect(),
             retired: 0,
             pad: Pad::default(),

@@ -272,8 +272,8 @@ impl Launch<'_> {
         }
         state.places[shared.rank as usize] =
             [Place::Here(buffers.input.cast_mut()), Place::Here(buffers.output)];
-        let flag =
-            ((self.order.count as u32) & 0x00FF_FFFF) << 8 | (self.order.fingerprint >> 56) as u32;
+        // Of ranks that once called different things none takes the other's packets any more, in any later launch either.
+        let flag = ((self.order.count as u32) & 0x00FF_FFFF) << 8 | (self.order.chain >> 56) as u32;
         let arena = own_arena(state, shared.rank);
         if !self.rewind(&arena) {
             return Ok(Some(Blocked::Held));
@@ -284,15 +284,10 @@ impl Launch<'_> {
         // Before the descriptor, whose readers count on it.
         arena.set_blocks(self.order.count & 1, self.runtime_blocks);
         shared.control(shared.rank).publish(&LaunchRecord {
-            seq: self.order.seq,
-            chain: self.order.chain,
-            fingerprint: self.order.fingerprint,
             arena: self.context.region,
             input: buffers.input_at,
             output: buffers.output_at,
-            bytes: self.order.bytes,
-            shape: (self.order.dtype as u8, self.order.op.map_or(0, |op| op as u8 + 1)),
-            name: LaunchRecord::cut_name(self.context.plan.name()),
+            ..self.record()
         });
         state.begun = self.order.count;
         state.active = Some(Active {

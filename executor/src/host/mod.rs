@@ -301,6 +301,10 @@ impl Run<'_, '_, '_, '_> {
             .enter(|own| own.channel(channel).expected.fetch_add(1, Ordering::Relaxed) as i64 + 1);
         let inbound = self.own.inbound(channel);
         let came = self.look(|| inbound.load(Ordering::Acquire) as i64 >= expected);
+        if came {
+            // A rank with fewer bytes has less to move, or nothing, and signals all the same.
+            self.table.agree(self.layout.channels[channel as usize].peer)?;
+        }
         self.leave(came, Blocked::Signal(channel))
     }
 

@@ -207,6 +207,10 @@ mod tests {
         fn resolve(&mut self, rank: u32) -> Result<[Place; 2], Unresolved> {
             Err(Unresolved::Blocked(Blocked::Entry(rank)))
         }
+
+        fn agree(&mut self, _: u32) -> Result<(), Unresolved> {
+            Ok(())
+        }
     }
 
     /// What rank 0 of two does with its port is written by `say`, and whether the other answers; steps the block, with a fake or without.

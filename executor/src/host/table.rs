@@ -38,6 +38,9 @@ unsafe impl Send for Place {}
 pub trait Resolve {
     /// The input and output of `rank` in the launch, once it has entered it and they are reachable.
     fn resolve(&mut self, rank: u32) -> Result<[Place; 2], Unresolved>;
+
+    /// Returns once `rank` is known to have entered the launch with the same call.
+    fn agree(&mut self, rank: u32) -> Result<(), Unresolved>;
 }
 
 /// Why a rank's buffers are not known.
@@ -81,5 +84,14 @@ impl<'a> Table<'a> {
         let found = self.resolve.resolve(rank)?;
         self.places[rank as usize] = found;
         Ok(found[side])
+    }
+
+    /// Returns once `rank` is known to have entered the launch with the same call, as whoever has found its buffers knows.
+    #[inline]
+    pub(super) fn agree(&mut self, rank: u32) -> Result<(), Stop> {
+        if self.places[rank as usize][0] == Place::Unknown {
+            self.resolve.agree(rank)?;
+        }
+        Ok(())
     }
 }

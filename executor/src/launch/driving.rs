@@ -113,7 +113,7 @@ impl Launch<'_> {
             return Ok(false);
         }
         if state.places[index][0] == Place::Unknown {
-            let mut resolver = self.resolver(&mut state.held);
+            let mut resolver = self.resolver(&mut state.held, &mut state.agreed);
             match resolver.resolve(peer) {
                 Ok(places) => state.places[index] = places,
                 Err(Unresolved::Blocked(_)) => return Ok(false),
@@ -134,7 +134,7 @@ impl Launch<'_> {
         let program = self.sized.program(layout, rank).map_err(|e| plan.lower_error(e))?;
         let flag = state.active.as_ref().map_or(0, |active| active.flag);
         let seats = self.seats(state, rank);
-        let ContextState { arenas, places, held, pad, far, .. } = state;
+        let ContextState { arenas, places, agreed, held, pad, far, .. } = state;
         let mut poster = seats.map(|(own, buffers)| posting::Poster {
             launch: self,
             far,
@@ -155,7 +155,7 @@ impl Launch<'_> {
             reduce: self.order.op.map(fold),
             patience: self.patience(layout.ranks[rank as usize].blocks.len()),
         };
-        let mut resolver = self.resolver(held);
+        let mut resolver = self.resolver(held, agreed);
         let mut table = Table::new(places, &mut resolver);
         let mut first = None;
         let mut progress = false;
@@ -241,8 +241,12 @@ impl Launch<'_> {
         if alone { PATIENCE } else { 0 }
     }
 
-    fn resolver<'a>(&'a self, held: &'a mut [[Option<Held>; 2]]) -> Resolver<'a> {
-        Resolver { launch: self, held }
+    fn resolver<'a>(
+        &'a self,
+        held: &'a mut [[Option<Held>; 2]],
+        agreed: &'a mut [u64],
+    ) -> Resolver<'a> {
+        Resolver { launch: self, held, agreed }
     }
 
     /// Makes what a block waits for available, if it has come; `true` if something became so.
@@ -270,12 +274,9 @@ impl Launch<'_> {
         if state.arenas[index].is_some() {
             return Ok(true);
         }
-        let Some(record) = self.shared.control(peer).record(self.order.seq) else {
+        let Some(record) = self.entered(peer).map_err(|fault| self.fault(fault))? else {
             return Ok(false);
         };
-        if record.fingerprint != self.order.fingerprint {
-            return Err(self.fault(Fault::Mismatch(peer)));
-        }
         let Some(memory) = self.shared.regions.memory.region(peer, record.arena) else {
             return Ok(false);
         };

@@ -26,11 +26,7 @@ impl Launch<'_> {
             return Err(self.broken(state));
         }
         for peer in (0..shared.world).filter(|&peer| peer != shared.rank) {
-            if let Some(record) = shared.control(peer).record(self.order.seq)
-                && record.fingerprint != self.order.fingerprint
-            {
-                return Err(self.fault(Fault::Mismatch(peer)));
-            }
+            self.compare(peer, self.order.seq)?;
         }
         self.linked(state)?;
         if let Some(peer) = self.deserter(state) {
@@ -239,13 +235,13 @@ impl Launch<'_> {
                 ExecutorError::Layout { what: "launch descriptor", peer, found }
             }
             Fault::Mismatch(peer) => {
-                let theirs = self.shared.control(peer).record(self.order.seq);
-                let rank = self.shared.rank;
-                let own = self.shared.control(rank).record(self.order.seq);
-                let own = own.map_or_else(|| self.describe(), |own| diagnose::call(&own));
-                let theirs = theirs.map(|theirs| diagnose::other_call(&own, &theirs));
-                let theirs = theirs.unwrap_or_else(|| "another call".to_owned());
-                ExecutorError::Mismatch { rank, seq: self.order.seq, own, peer, theirs }
+                let unknown = || {
+                    let Order { seq, .. } = *self.order;
+                    let (rank, own) = (self.shared.rank, diagnose::call(&self.record()));
+                    let theirs = "another call".to_owned();
+                    ExecutorError::Mismatch { rank, seq, own, peer, theirs }
+                };
+                self.compare(peer, self.order.seq).err().unwrap_or_else(unknown)
             }
         }
     }
@@ -263,37 +259,52 @@ impl Launch<'_> {
         Doing { launch, ..Doing::default() }
     }
 
-    pub(super) fn describe(&self) -> String {
-        diagnose::call(&LaunchRecord {
-            bytes: self.order.bytes,
-            shape: (self.order.dtype as u8, self.order.op.map_or(0, |op| op as u8 + 1)),
-            name: LaunchRecord::cut_name(self.context.plan.name()),
-            ..LaunchRecord::default()
-        })
+    /// What a peer says of the launch, once it has entered it with the same call.
+    pub(super) fn entered(&self, peer: u32) -> Result<Option<LaunchRecord>, Fault> {
+        match self.shared.control(peer).record(self.order.seq) {
+            Some(record) if record.fingerprint != self.order.fingerprint => {
+                Err(Fault::Mismatch(peer))
+            }
+            record => Ok(record),
+        }
+    }
+
+    /// What this rank says of the launch, but for where its memory is.
+    pub(super) fn record(&self) -> LaunchRecord {
+        let Order { seq, chain, fingerprint, bytes, dtype, op, .. } = *self.order;
+        let shape = (dtype as u8, op.map_or(0, |op| op as u8 + 1));
+        let name = LaunchRecord::cut_name(self.context.plan.name());
+        LaunchRecord { seq, chain, fingerprint, bytes, shape, name, ..LaunchRecord::default() }
     }
 
     /// Compares the history of launches with every peer's, at the last launch that peer has completed.
     pub(super) fn compare_history(&self) -> Result<(), ExecutorError> {
         let shared = self.shared;
-        let own = shared.control(shared.rank);
         for peer in (0..shared.world).filter(|&peer| peer != shared.rank) {
-            let page = shared.control(peer);
-            let both = page.completed.0.load(Ordering::Acquire).min(self.order.seq - 1);
-            let (Some(mine), Some(theirs)) = (own.record(both), page.record(both)) else {
-                continue;
-            };
-            if mine.chain != theirs.chain {
-                let differing = (both.saturating_sub(RING / 2)..=both).find_map(|seq| {
-                    let (mine, theirs) = (own.record(seq)?, page.record(seq)?);
-                    (mine.fingerprint != theirs.fingerprint).then_some((mine, theirs))
-                });
-                let (mine, theirs) = differing.unwrap_or((mine, theirs));
-                let (rank, seq, own) = (shared.rank, mine.seq, diagnose::call(&mine));
-                let theirs = diagnose::other_call(&own, &theirs);
-                return Err(ExecutorError::Mismatch { rank, seq, own, peer, theirs });
-            }
+            let completed = shared.control(peer).completed.0.load(Ordering::Acquire);
+            self.compare(peer, completed.min(self.order.seq - 1))?;
         }
         Ok(())
+    }
+
+    /// Compares the launches up to one with a peer's, as far as both ranks have them.
+    fn compare(&self, peer: u32, last: u64) -> Result<(), ExecutorError> {
+        let shared = self.shared;
+        let (own, page) = (shared.control(shared.rank), shared.control(peer));
+        let both = |seq: u64| {
+            let mine = if seq == self.order.seq { Some(self.record()) } else { own.record(seq) };
+            Some((mine?, page.record(seq)?))
+        };
+        let Some(pair) = both(last).filter(|(mine, theirs)| mine.chain != theirs.chain) else {
+            return Ok(());
+        };
+        let differing = (last.saturating_sub(RING / 2)..=last)
+            .filter_map(both)
+            .find(|(mine, theirs)| mine.fingerprint != theirs.fingerprint);
+        let (mine, theirs) = differing.unwrap_or(pair);
+        let (rank, seq, own) = (shared.rank, mine.seq, diagnose::call(&mine));
+        let theirs = diagnose::other_call(&own, &theirs);
+        Err(ExecutorError::Mismatch { rank, seq, own, peer, theirs })
     }
 
     /// After a failure: breaks the communicator, whatever the failure, as peers count on every launch that has a

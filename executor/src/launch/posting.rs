@@ -72,13 +72,8 @@ impl Poster<'_> {
     }
 
     fn record(&self, peer: u32) -> Result<LaunchRecord, Unposted> {
-        let Launch { shared, order, .. } = *self.launch;
-        let record = shared.control(peer).record(order.seq);
-        let record = record.ok_or(Unposted::Blocked(Blocked::Entry(peer)))?;
-        if record.fingerprint != order.fingerprint {
-            return Err(Unposted::Failed(Fault::Mismatch(peer)));
-        }
-        Ok(record)
+        let record = self.launch.entered(peer).map_err(Unposted::Failed)?;
+        record.ok_or(Unposted::Blocked(Blocked::Entry(peer)))
     }
 
     /// Where a peer's input or output is in this launch.

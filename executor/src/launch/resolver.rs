@@ -6,17 +6,24 @@ use super::*;
 pub(super) struct Resolver<'a> {
     pub(super) launch: &'a Launch<'a>,
     pub(super) held: &'a mut [[Option<Held>; 2]],
+    /// By rank, the last launch of which it is known that the rank called the same.
+    pub(super) agreed: &'a mut [u64],
+}
+
+impl Resolver<'_> {
+    /// What a rank says of the launch, once it has entered it.
+    fn record(&mut self, rank: u32) -> Result<LaunchRecord, Unresolved> {
+        let record = self.launch.entered(rank).map_err(Unresolved::Failed)?;
+        let record = record.ok_or(Unresolved::Blocked(Blocked::Entry(rank)))?;
+        self.agreed[rank as usize] = record.seq;
+        Ok(record)
+    }
 }
 
 impl Resolve for Resolver<'_> {
     fn resolve(&mut self, rank: u32) -> Result<[Place; 2], Unresolved> {
+        let record = self.record(rank)?;
         let shared = self.launch.shared;
-        let Some(record) = shared.control(rank).record(self.launch.order.seq) else {
-            return Err(Unresolved::Blocked(Blocked::Entry(rank)));
-        };
-        if record.fingerprint != self.launch.order.fingerprint {
-            return Err(Unresolved::Failed(Fault::Mismatch(rank)));
-        }
         let sides = [(record.input, record.bytes.0), (record.output, record.bytes.1)];
         let peer = &shared.peers[rank as usize];
         let mut places = [Place::Unknown; 2];
@@ -52,5 +59,12 @@ impl Resolve for Resolver<'_> {
             };
         }
         Ok(places)
+    }
+
+    fn agree(&mut self, rank: u32) -> Result<(), Unresolved> {
+        if self.agreed[rank as usize] != self.launch.order.seq {
+            self.record(rank)?;
+        }
+        Ok(())
     }
 }
