@@ -36,6 +36,14 @@ pub(super) struct Failure {
     bereft: AtomicBool,
 }
 
+/// How a peer was lost.
+pub(super) struct Loss {
+    /// All that it posted has come: over a wire it may not have, of which this rank alone knows.
+    pub landed: bool,
+    /// By this rank alone: it has given the peer up.
+    pub alone: bool,
+}
+
 struct Forming {
     end: Arc<dyn Bootstrap>,
     /// By whatever breaks the communicator; else by an abort of this rank's alone.
@@ -72,24 +80,22 @@ impl Failure {
     }
 
     /// A peer is lost. What others may wait for in a launch of its is broken by that, and else nothing but what needs it from now
-    /// on: programs end without a word after their last call. What it posted over a wire may not have `landed`, of which this rank
-    /// alone knows.
-    pub(super) fn lose(&self, peer: u32, landed: bool, error: ExecutorError) {
+    /// on: programs end without a word after their last call.
+    pub(super) fn lose(&self, peer: u32, loss: Loss, error: ExecutorError) {
         let through = |page: &Page| {
             let page = page.get();
             let begun = page.last().map_or(0, |last| last.seq);
             begun <= page.completed.0.load(Ordering::Acquire)
         };
-        match self.near.get().and_then(|near| near.get(&peer)).is_some_and(through) {
-            true if landed => {
-                self.gone().insert(peer, error);
-                self.bereft.store(true, Ordering::Release);
-            }
-            true => {
-                self.tell(error);
-                self.quieten();
-            }
-            false => self.hear(error),
+        let through = self.near.get().and_then(|near| near.get(&peer)).is_some_and(through);
+        if through && loss.landed {
+            self.gone().insert(peer, error);
+            self.bereft.store(true, Ordering::Release);
+        } else if through || loss.alone {
+            self.tell(error);
+            self.quieten();
+        } else {
+            self.hear(error);
         }
     }
 

@@ -1,5 +1,6 @@
 //! What the control thread hears from peers: memory, links, device memory, and the end.
 
+use super::failure::Loss;
 use super::*;
 
 /// Receives what the control thread hears from peers.
@@ -70,7 +71,8 @@ impl Handler for Listener {
     fn peer_lost(&self, peer: u32, why: &Lost) {
         let (pid, reason, doing) = (why.pid, why.reason.clone(), Doing::default());
         let error = ExecutorError::PeerLost { peer, pid, reason, doing };
-        self.failure.lose(peer, !self.ports.is_mirrored(peer), error);
+        let landed = !self.ports.is_mirrored(peer);
+        self.failure.lose(peer, Loss { landed, alone: why.alone }, error);
     }
 
     fn aborted(&self, by: u32, reason: &str) {
@@ -112,5 +114,20 @@ mod tests {
         assert!(matches!(error, ExecutorError::Aborted { by: 0, .. }), "{error}");
         assert!(matches!(own, ExecutorError::Layout { peer: 1, .. }), "{own}");
         assert!(error.to_string().contains("message about a pair"), "{error}");
+    }
+
+    /// Rank 1 makes no call that would say that it has given rank 2 up; rank 0 has nothing to complain of either.
+    #[test]
+    fn peers_hear_of_whom_this_rank_alone_has_given_up() {
+        let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
+        let ranks = Communicator::in_process_on(&["here", "here", "there"], &options).unwrap();
+        let shared = &ranks[1].shared;
+        let reason = "it cannot be reached".to_owned();
+        let error = ExecutorError::PeerLost { peer: 2, pid: 7, reason, doing: Doing::default() };
+        shared.failure.lose(2, Loss { landed: true, alone: true }, error);
+        let error = ranks[0].barrier().unwrap_err();
+        assert!(matches!(error, ExecutorError::Aborted { by: 1, .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("rank 2") && text.contains("it cannot be reached"), "{text}");
     }
 }

@@ -35,6 +35,8 @@ pub struct Lost {
     pub pid: u32,
     /// What was seen, as a clause: "its connection closed without a goodbye …".
     pub reason: String,
+    /// This rank has given the peer up: other ranks may have nothing to complain of it.
+    pub alone: bool,
 }
 
 impl fmt::Display for Lost {

@@ -22,6 +22,11 @@ use crate::sync::lock;
 const LINGER: Duration = Duration::from_secs(2);
 /// Why a peer is lost whose sockets outlive it.
 pub(crate) const ENDED: &str = "its process ended (a child of it holds its connection open)";
+/// Why a peer is lost whose connection ends.
+const CLOSED: &str = "its connection closed without a goodbye (the process died)";
+/// Why a peer is given up that sent more than this process has room for.
+const TRUNCATED: &str =
+    "its descriptors did not fit into this process's table (raise RLIMIT_NOFILE)";
 /// Reads of one link before the control thread looks at the others.
 const TURNS: usize = 64;
 
@@ -152,38 +157,30 @@ impl Link {
         let mut inbound = lock(&self.receiving);
         let mut buffer = [0u8; 16 << 10];
         let mut descriptors = Vec::new();
-        let got = match receive(&self.socket, &mut buffer, &mut descriptors) {
-            Ok(Received::Bytes(got)) => got,
+        let cause = match receive(&self.socket, &mut buffer, &mut descriptors) {
+            Ok(Received::Bytes(got)) => {
+                inbound.feed(&buffer[..got], descriptors);
+                return self.deliver(mesh, &mut inbound);
+            }
             Ok(Received::Nothing) => return false,
             Ok(Received::Closed) => {
-                let cause = match lock(&self.sending).broken {
+                let broken = lock(&self.sending).broken;
+                match broken.filter(|&errno| !closed(errno)) {
                     // Whichever side of the connection hears of it first.
                     Some(errno) if silent(errno) => SILENT.to_owned(),
-                    Some(errno) if !closed(errno) => {
-                        format!("writing to its connection failed ({errno})")
+                    Some(errno) => format!("writing to its connection failed ({errno})"),
+                    None => {
+                        self.lose(mesh, CLOSED.to_owned());
+                        return false;
                     }
-                    _ => "its connection closed without a goodbye (the process died)".to_owned(),
-                };
-                self.lose(mesh, cause);
-                return false;
+                }
             }
-            Ok(Received::Truncated) => {
-                let cause =
-                    "its descriptors did not fit into this process's table (raise RLIMIT_NOFILE)";
-                self.lose(mesh, cause.to_owned());
-                return false;
-            }
-            Err(errno) if silent(errno) => {
-                self.lose(mesh, SILENT.to_owned());
-                return false;
-            }
-            Err(errno) => {
-                self.lose(mesh, format!("reading its connection failed ({errno})"));
-                return false;
-            }
+            Ok(Received::Truncated) => TRUNCATED.to_owned(),
+            Err(errno) if silent(errno) => SILENT.to_owned(),
+            Err(errno) => format!("reading its connection failed ({errno})"),
         };
-        inbound.feed(&buffer[..got], descriptors);
-        self.deliver(mesh, &mut inbound)
+        self.give_up(mesh, cause);
+        false
     }
 
     /// Hands the whole frames to the mesh; false if the link is over.
@@ -204,13 +201,24 @@ impl Link {
                 }
                 Err(error) => error.to_string(),
             };
-            self.lose(mesh, format!("it sent {problem}"));
+            self.give_up(mesh, format!("it sent {problem}"));
             return false;
         }
     }
 
+    /// The peer is lost, as others see, too.
     pub fn lose(&self, mesh: &Mesh, reason: String) {
-        mesh.lose(self.peer, reason);
+        mesh.lose(self.peer, reason, false);
+        self.cut();
+    }
+
+    /// This rank has no more to do with the peer, which may be well.
+    fn give_up(&self, mesh: &Mesh, reason: String) {
+        mesh.lose(self.peer, reason, true);
+        self.cut();
+    }
+
+    fn cut(&self) {
         self.end();
         // A peer that is alive but talks nonsense shall notice.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);

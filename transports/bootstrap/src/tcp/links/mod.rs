@@ -257,7 +257,7 @@ impl TcpLinks {
             Why::Os(errno) => errno.to_string(),
         };
         if let Some(mesh) = self.mesh.upgrade() {
-            mesh.lose(to, format!("it cannot be reached at {address}: {cause}"));
+            mesh.lose(to, format!("it cannot be reached at {address}: {cause}"), true);
         }
     }
 
@@ -288,7 +288,7 @@ impl TcpLinks {
             }
             Err(error) => {
                 lock(&self.state).slots[peer as usize] = Slot::Idle;
-                mesh.lose(peer, format!("its connection could not be used: {error}"));
+                mesh.lose(peer, format!("its connection could not be used: {error}"), true);
             }
         }
         self.changed.notify_all();

@@ -209,7 +209,7 @@ pub(in crate::tcp) fn encode(news: &[(u32, Gone)]) -> Vec<u8> {
     for (rank, how) in news {
         let (kind, pid, reason) = match how {
             Gone::Left => (0u32, 0, ""),
-            Gone::Lost(Lost { pid, reason }) => (1, *pid, &**reason),
+            Gone::Lost(Lost { pid, reason, .. }) => (1, *pid, &**reason),
         };
         for word in [*rank, kind, pid] {
             bytes.extend(word.to_le_bytes());
@@ -227,7 +227,8 @@ pub(in crate::tcp) fn decode(bytes: &[u8]) -> Option<Vec<(u32, Gone)>> {
         let reason = reader.text()?;
         let how = match kind {
             0 => Gone::Left,
-            1 => Gone::Lost(Lost { pid, reason }),
+            // Whoever is told is not the only one.
+            1 => Gone::Lost(Lost { pid, reason, alone: false }),
             _ => return None,
         };
         news.push((rank, how));
@@ -241,7 +242,7 @@ mod tests {
 
     #[test]
     fn news_survive_the_wire_and_every_cut_is_noticed() {
-        let lost = Lost { pid: 7, reason: "it fell".to_owned() };
+        let lost = Lost { pid: 7, reason: "it fell".to_owned(), alone: false };
         let news = vec![(3, Gone::Left), (u32::MAX, Gone::Lost(lost))];
         let bytes = encode(&news);
         assert_eq!(decode(&bytes), Some(news.clone()));
