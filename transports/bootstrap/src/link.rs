@@ -330,23 +330,35 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+    use crate::absent::Gone;
     use crate::error::BootstrapError;
     use crate::group::Member;
     use crate::{Bootstrap, PeerInfo};
 
     /// Rank 0 of a world of 2, and the bare socket of its peer.
     fn half_a_mesh() -> (Arc<dyn Bootstrap>, UnixStream) {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
+        let (end, mut peers) = part_of_a_mesh(0, 2);
+        (end, peers.remove(0))
+    }
+
+    /// A rank of a world, and the bare sockets of its peers.
+    fn part_of_a_mesh(rank: u32, world: u32) -> (Arc<dyn Bootstrap>, Vec<UnixStream>) {
         let peer = PeerInfo { pid: 4711, same_process: false, node: 0, address: None };
-        let mut started = None;
-        let mesh = Mesh::new(0, vec![peer; 2], Duration::from_secs(20), [0; 32], |mesh| {
-            let link = Link::new(Pipe::known(ours.into(), 0), 1, mesh)?;
-            started = Some(link.clone());
-            Ok(Box::new(Links { links: vec![None, Some(link)] }))
+        let (mut links, mut peers) = (Vec::new(), Vec::new());
+        let all = vec![peer; world as usize];
+        let mesh = Mesh::new(rank, all, Duration::from_secs(20), [0; 32], |mesh| {
+            for peer in 0..world {
+                let (ours, theirs) = UnixStream::pair().unwrap();
+                ours.set_nonblocking(true).unwrap();
+                let link = Link::new(Pipe::known(ours.into(), 0), peer, mesh)?;
+                links.push(Some(link).filter(|_| peer != rank));
+                peers.extend(Some(theirs).filter(|_| peer != rank));
+            }
+            Ok(Box::new(Links { links: links.clone() }))
         });
-        started.unwrap().start(None).unwrap();
-        (Member::whole(mesh.unwrap()), theirs)
+        let mesh = mesh.unwrap();
+        links.iter().flatten().for_each(|link| link.start(None).unwrap());
+        (Member::whole(mesh), peers)
     }
 
     fn frame(patches: &[(usize, &[u8])]) -> Vec<u8> {
@@ -409,5 +421,70 @@ mod tests {
         drop(peer);
         let error = end.barrier().unwrap_err();
         assert!(matches!(error, BootstrapError::PeerLeft { .. }), "{error}");
+    }
+
+    #[test]
+    fn who_died_is_named_though_the_gatherer_left_for_it() {
+        let bye = Frame::plain(Kind::Bye, Vec::new()).header();
+        for first in [true, false] {
+            let (end, mut peers) = part_of_a_mesh(1, 3);
+            let (dead, mut gatherer) = (peers.pop().unwrap(), peers.pop().unwrap());
+            let heard = |wanted: &dyn Fn() -> bool| {
+                let began = Instant::now();
+                while !wanted() {
+                    assert!(began.elapsed() < Duration::from_secs(20), "nothing is heard");
+                    std::thread::yield_now();
+                }
+            };
+            let mut dead = Some(dead);
+            if first {
+                drop(dead.take());
+                heard(&|| end.check().is_err());
+            }
+            gatherer.write_all(&bye).unwrap();
+            heard(&|| end.has_left(0).unwrap());
+            // Otherwise its end shows only once the call has seen that the gatherer is gone.
+            let mut call = end.barrier_begin().unwrap();
+            if let Some(dead) = dead {
+                assert_eq!(call.poll(), Ok(None));
+                drop(dead);
+            }
+            let error = call.wait().unwrap_err();
+            let BootstrapError::PeerLost { peer, .. } = &error else { panic!("{error}") };
+            assert_eq!(peer.rank, 2);
+        }
+        // Where nobody died, the gatherer is to blame.
+        let (end, mut peers) = part_of_a_mesh(1, 3);
+        peers[0].write_all(&bye).unwrap();
+        let error = end.barrier().unwrap_err();
+        let BootstrapError::PeerLeft { peer, .. } = &error else { panic!("{error}") };
+        assert_eq!(peer.rank, 0);
+    }
+
+    /// Notes whether the mesh knew of a loss already when the carrier was told.
+    struct Telling(Weak<Mesh>, Arc<Mutex<Vec<bool>>>);
+
+    impl Carrier for Telling {
+        fn send(&self, _: u32, _: Frame) {}
+        fn close(&self, _: &[Frame]) {}
+
+        fn saw_go(&self, peer: u32, _: &Gone) {
+            let mesh = self.0.upgrade().unwrap();
+            let knew = lock(&mesh.state).absent.gone.contains_key(&peer);
+            lock(&self.1).push(knew);
+        }
+    }
+
+    #[test]
+    fn others_are_told_of_a_death_before_a_caller_of_this_rank_may_leave_for_it() {
+        let peer = PeerInfo { pid: 4711, same_process: false, node: 0, address: None };
+        let knew = Arc::new(Mutex::new(Vec::new()));
+        let mesh = Mesh::new(0, vec![peer; 2], Duration::from_secs(20), [0; 32], |mesh| {
+            Ok(Box::new(Telling(mesh.clone(), knew.clone())))
+        });
+        let mesh = mesh.unwrap();
+        mesh.lose(1, "it fell".to_owned(), false);
+        assert_eq!(*lock(&knew), [false]);
+        assert!(Member::whole(mesh).check().is_err());
     }
 }

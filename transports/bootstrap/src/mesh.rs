@@ -375,9 +375,9 @@ impl Mesh {
     /// Records that a peer is lost by the word of its own link, or given up by this rank `alone`; unless it had left before.
     pub fn lose(&self, peer: u32, reason: String, alone: bool) {
         let how = Gone::Lost(Lost { pid: self.peers[peer as usize].pid, reason, alone });
-        self.go(peer, how.clone());
-        // Also of a mesh that closes, which may be saying goodbye to this very peer.
+        // Also of a mesh that closes, which may be saying goodbye to this very peer; and first: callers of this rank may leave for it.
         self.carrier.saw_go(peer, &how);
+        self.go(peer, how);
     }
 
     /// Makes the control thread look at the inbox, at most once at a time.

@@ -22,6 +22,9 @@ pub(crate) use rounds::{Out, Rounds};
 
 /// How long the gatherer may take to say who is missing, after the time limit.
 const GRACE: Duration = Duration::from_secs(1);
+/// How long after the gatherer has left a death is waited for that may be why: where this rank has a link to the dead rank as well, that
+/// one is in doubt until its last words are over.
+const CAUSE: Duration = Duration::from_millis(300);
 
 /// A collective operation, as it travels in the tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +54,8 @@ pub struct Ticket {
     started: Option<Instant>,
     /// When the gatherer was asked who is missing.
     asked: Option<Instant>,
+    /// When the gatherer was seen to have left.
+    deserted: Option<Instant>,
 }
 
 impl std::fmt::Debug for Ticket {
@@ -77,7 +82,15 @@ impl Ticket {
         let sequence = state.rounds.begin(mesh.rank, group, code, bytes.to_vec(), &mut out);
         mesh.send_out(state, out);
         let (session, group) = (session.clone(), group.clone());
-        Ok(Ticket { session, group, sequence, operation, started: None, asked: None })
+        Ok(Ticket {
+            session,
+            group,
+            sequence,
+            operation,
+            started: None,
+            asked: None,
+            deserted: None,
+        })
     }
 
     /// The blobs of all ranks in rank order, once they are all here; `None` until then. After a result or an error the
@@ -139,9 +152,15 @@ impl Ticket {
             if pause.is_zero() {
                 return Ok(None);
             }
-            let waited = mesh.changed.wait_timeout(state, remaining.min(pause));
+            let cause = self.cause_is_open().unwrap_or(Duration::MAX);
+            let waited = mesh.changed.wait_timeout(state, remaining.min(pause).min(cause));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// How long the gatherer, which has left, may still turn out to have done so because another rank died.
+    fn cause_is_open(&self) -> Option<Duration> {
+        self.deserted.map(|since| CAUSE.saturating_sub(since.elapsed()))
     }
 
     fn key(&self) -> (u64, u64) {
@@ -173,7 +192,7 @@ impl Ticket {
 
     /// How the call ended, if it has; questions to the gatherer where that depends on its word.
     fn outcome(
-        &self,
+        &mut self,
         mesh: &Mesh,
         state: &mut State,
         out: &mut Out,
@@ -208,8 +227,17 @@ impl Ticket {
             let lost = missing.into_iter().find_map(how);
             return lost.map(|(member, how)| Err(self.gone(mesh, member, how)));
         }
-        if let Some((_, how)) = how(gatherer) {
-            return Some(Err(self.gone(mesh, gatherer, how)));
+        if let Some((_, left)) = how(gatherer) {
+            // A rank that heard of a death before this one ends its calls, and may leave, while this one still waits for it.
+            let is_lost = |member: &(u32, &Gone)| matches!(member.1, Gone::Lost(_));
+            let mut gone = self.group.members.iter().copied().filter_map(how);
+            let lost = gone.find(is_lost);
+            self.deserted.get_or_insert_with(Instant::now);
+            if lost.is_none() && self.cause_is_open().is_some_and(|left| !left.is_zero()) {
+                return None;
+            }
+            let (member, how) = lost.unwrap_or((gatherer, left));
+            return Some(Err(self.gone(mesh, member, how)));
         }
         let round = rounds.awaiting.get_mut(&key)?;
         for (member, how) in self.group.members.iter().copied().filter_map(how) {
