@@ -274,7 +274,8 @@ pub enum BootstrapError {
         /// Ours.
         expected: u16,
     },
-    /// The time limit passed while the job formed, and connections were turned away that may tell why.
+    /// The time limit passed while the job formed, and something was seen that may tell why: connections that were turned away, or an
+    /// address where nobody listens.
     #[error(
         "cannot finish forming the job: no answer within {limit:?} from {}; {hints}",
         Names(missing)

@@ -119,7 +119,8 @@ fn a_timeout_names_the_missing_ranks_on_all_sides() {
         assert!(text.contains("from rank 2, rank 4;"), "{text}");
     }
     let alone = connect(&short(1, 2)).map(drop).unwrap_err();
-    assert!(alone.to_string().contains("from rank 0;"), "{alone}");
+    let nobody = format!("from rank 0; nobody listens at {}: see whether", address(&place));
+    assert!(alone.to_string().contains(&nobody), "{alone}");
 }
 
 #[test]
@@ -460,6 +461,12 @@ fn names_are_looked_up() {
     let lost = Rendezvous { timeout, ..job(&nowhere, 1, 2) };
     let text = connect(&lost).map(drop).unwrap_err().to_string();
     assert!(text.contains("\"no-such-host.invalid\" cannot be looked up"), "{text}");
+    let alone = Rendezvous { timeout: Duration::from_millis(400), ..job(&place, 1, 2) };
+    let text = connect(&alone).map(drop).unwrap_err().to_string();
+    for part in ["nobody listens at ", ", where \"localhost\" leads from here: see whether rank 0"]
+    {
+        assert!(text.contains(part), "no {part:?} in: {text}");
+    }
 }
 
 #[test]

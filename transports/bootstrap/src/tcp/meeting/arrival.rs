@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use antiphon_transport::interface::{interfaces, list};
 use rustix::io::Errno;
 
 use super::super::contact::{Contact, Progress, Why};
@@ -238,6 +239,41 @@ impl Meeting<'_> {
         self.pause = Duration::ZERO;
     }
 
+    /// On rank 0, which listens whatever the host's name stands for: begins to look that up, for others go there.
+    pub(super) fn look_up_own(&mut self, host: &str, port: u16) {
+        self.addresses.lookup = Some(Lookup::begin(host, port));
+    }
+
+    /// On rank 0: says so where the name at which the others look for it leads to none of this host's addresses.
+    pub(super) fn check_own_name(&mut self) {
+        let Some(lookup) = self.addresses.lookup.take().filter(|_| self.job.rank == 0) else {
+            return;
+        };
+        let found = match lookup.wait(Instant::now()) {
+            Some(Ok(found)) => found,
+            Some(Err(_)) => return,
+            None => return self.addresses.lookup = Some(lookup),
+        };
+        let Ok(known) = interfaces() else { return };
+        let is_own = |at: &SocketAddr| {
+            let ip = at.ip().to_canonical();
+            // Those of a link alone are not listed.
+            let linked = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+            linked || ip.is_loopback() || known.iter().any(|own| own.address == ip)
+        };
+        if found.is_empty() || found.iter().any(is_own) {
+            return;
+        }
+        let mut led: Vec<String> = found.iter().map(|at| at.ip().to_string()).collect();
+        led.dedup();
+        self.hints.insert(format!(
+            "the host of {} is {} as seen from here, which is none of this host's addresses ({}): run rank 0 there, or name a host that leads here",
+            self.job.place,
+            led.join(", "),
+            list(&known)
+        ));
+    }
+
     /// Whether nobody has answered at the address of the id for too long.
     pub(super) fn check_search(&self, now: Instant) -> Result<()> {
         match &self.job.place {
@@ -308,12 +344,28 @@ impl Meeting<'_> {
                 return if self.job.rank == 0 { self.replace_keeper(address) } else { Ok(()) };
             }
             // Nobody listens there yet.
-            Why::Os(Errno::CONNREFUSED) => return Ok(()),
+            Why::Os(Errno::CONNREFUSED) => {
+                let led = match &self.job.place {
+                    Place::Address { host, .. } if host.parse::<IpAddr>().is_err() => {
+                        format!(", where {host:?} leads from here")
+                    }
+                    Place::File(path) => format!(", which {} names", path.display()),
+                    _ => String::new(),
+                };
+                format!("{}{led}: see whether rank 0 runs there", silent(address))
+            }
             Why::Os(errno) => format!("{address} cannot be reached ({errno})"),
         };
+        // What an earlier attempt came to is over.
+        self.hints.retain(|hint| !hint.starts_with(&silent(address)));
         self.hints.insert(hint);
         Ok(())
     }
+}
+
+/// The beginning of what is said of an address that refuses connections.
+fn silent(address: SocketAddr) -> String {
+    format!("nobody listens at {address}")
 }
 
 /// The beginning of what is said of a host's name that leads nowhere.
@@ -343,5 +395,46 @@ mod tests {
             assert!(text.contains(part), "no {part:?} in: {text}");
         }
         end.send(Vec::new()).unwrap();
+    }
+
+    #[test]
+    fn rank_0_says_that_its_name_leads_to_another_host() {
+        let place = Place::Address { host: "node2".to_owned(), port: 9 };
+        let elsewhere = SocketAddr::from(([192, 0, 2, 77], 9));
+        let own = SocketAddr::from(([127, 0, 1, 1], 9));
+        for (found, said) in
+            [(vec![elsewhere, own], false), (vec![], false), (vec![elsewhere], true)]
+        {
+            let job = Rendezvous::new(place.clone(), 0, 2, Secret::new([7; 32]));
+            let mut meeting = Meeting::new(&job, "here", Instant::now()).unwrap();
+            meeting.addresses.lookup = Some(Lookup::by(move || Ok(found)));
+            let began = Instant::now();
+            while meeting.addresses.lookup.is_some() {
+                assert!(began.elapsed() < Duration::from_secs(20), "no answer");
+                meeting.check_own_name();
+            }
+            let hints = meeting.all_hints();
+            let text = "the host of node2:9 is 192.0.2.77 as seen from here, which is none of";
+            assert_eq!(hints.iter().any(|hint| hint.starts_with(text)), said, "{hints:?}");
+            assert_eq!(hints.is_empty(), !said, "{hints:?}");
+        }
+    }
+
+    #[test]
+    fn what_an_address_came_to_last_is_said_of_it() {
+        let place = Place::Address { host: "node2".to_owned(), port: 9 };
+        let job = Rendezvous::new(place, 1, 2, Secret::new([7; 32]));
+        let mut meeting = Meeting::new(&job, "here", Instant::now()).unwrap();
+        let [one, other] = [1, 2].map(|last| SocketAddr::from(([192, 0, 2, last], 9)));
+        for address in [one, other, one] {
+            meeting.no_way(address, Why::Os(Errno::CONNREFUSED)).unwrap();
+        }
+        meeting.no_way(other, Why::Closed).unwrap();
+        let led = "where \"node2\" leads from here: see whether rank 0 runs there";
+        let expected = [
+            "192.0.2.2:9 closes the connection".to_owned(),
+            format!("nobody listens at {one}, {led}"),
+        ];
+        assert_eq!(meeting.all_hints(), expected);
     }
 }

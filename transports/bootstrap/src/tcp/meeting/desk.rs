@@ -45,7 +45,10 @@ impl Meeting<'_> {
                     self.listen(SocketAddr::new(interface::address_of(interface)?, *port))?
                 }
                 // What a name stands for differs from host to host, and is often the loopback on its own.
-                _ => self.listen_everywhere(*port)?,
+                _ => {
+                    self.look_up_own(host, *port);
+                    self.listen_everywhere(*port)?
+                }
             },
         };
         if let Place::File(path) = &job.place {

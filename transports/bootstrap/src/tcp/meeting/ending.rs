@@ -34,6 +34,7 @@ impl Meeting<'_> {
             }
             return Ok(());
         }
+        self.check_own_name();
         Err(self.unanswered(self.job.timeout))
     }
 

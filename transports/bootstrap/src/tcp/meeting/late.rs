@@ -16,6 +16,7 @@ impl Meeting<'_> {
                 "rank {rank} has waited {waited} s with rank 0, which it reached at {place}, for the other ranks"
             ));
         }
+        self.check_own_name();
         let missing = self.missing();
         let hints = self.all_hints();
         let hints = if hints.is_empty() { "see whether they run".into() } else { hints.join("; ") };
