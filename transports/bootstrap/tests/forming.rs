@@ -62,6 +62,23 @@ fn a_wrong_world_is_named_on_all_sides() {
 }
 
 #[test]
+fn all_are_told_that_rank_0_has_a_smaller_world() {
+    let address = Rendezvous::unique().unwrap();
+    std::thread::scope(|scope| {
+        let late = scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(300));
+            join(&address, 3, 4, Duration::from_secs(2))
+        });
+        let mut joined = join_all(&address, &[(0, 3), (1, 4), (2, 4)], PATIENCE);
+        joined.push(late.join().unwrap());
+        for error in errors(joined) {
+            let text = error.to_string();
+            assert!(text.contains("the world has 4 ranks, rank 0 says 3"), "{text}");
+        }
+    });
+}
+
+#[test]
 fn a_duplicate_rank_is_named_on_all_sides() {
     let pid = std::process::id();
     for twice in [0, 1] {

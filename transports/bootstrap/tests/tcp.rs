@@ -97,6 +97,23 @@ fn a_wrong_world_is_named_on_all_sides() {
 }
 
 #[test]
+fn all_are_told_that_rank_0_has_a_smaller_world() {
+    let place = place();
+    std::thread::scope(|scope| {
+        let late = scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(300));
+            connect(&Rendezvous { timeout: Duration::from_secs(2), ..job(&place, 3, 4) })
+        });
+        let mut joined = join_all(&[job(&place, 0, 3), job(&place, 1, 4), job(&place, 2, 4)]);
+        joined.push(late.join().unwrap());
+        for error in errors(joined) {
+            let text = error.to_string();
+            assert!(text.contains("the world has 4 ranks, rank 0 says 3"), "{text}");
+        }
+    });
+}
+
+#[test]
 fn a_duplicate_rank_is_named_on_all_sides() {
     let (pid, place) = (std::process::id(), place());
     let jobs = [job(&place, 0, 3), job(&place, 1, 3), job(&place, 1, 3)];

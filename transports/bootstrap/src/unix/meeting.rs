@@ -51,6 +51,8 @@ struct Meeting<'a> {
     pause: Duration,
     /// By rank: cards (on rank 0) and process ids, as they become known.
     cards: Vec<Option<Card>>,
+    /// The largest world that a rank has named.
+    largest: u32,
     pids: Vec<u32>,
     /// Ranks that have joined, as far as this rank has heard.
     here: HashSet<u32>,
@@ -92,6 +94,7 @@ impl<'a> Meeting<'a> {
             seats: Vec::new(),
             pause: PAUSE.0,
             cards: vec![None; world as usize],
+            largest: world,
             pids: vec![0; world as usize],
             here: HashSet::from([rank]),
             table: None,
@@ -328,6 +331,7 @@ impl Meeting<'_> {
             return Ok(());
         };
         let (rank, world) = (card.rank, self.job.world);
+        self.largest = self.largest.max(card.world);
         let peer = PeerName { rank, pid };
         let wrong = if card.world != world {
             Some(BootstrapError::WrongWorld { peer, saw: card.world, expected: world })

@@ -160,6 +160,7 @@ impl Meeting<'_> {
         let peer = crate::PeerName { rank, pid: card.pid };
         // It becomes one of those that are told, whether it fits or not.
         self.seats[at].role = Role::Joined(rank);
+        self.largest = self.largest.max(card.world);
         if card.world != world {
             return Err(BootstrapError::WrongWorld { peer, saw: card.world, expected: world });
         }

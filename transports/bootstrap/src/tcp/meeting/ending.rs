@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::super::card::Card;
 use super::super::links::{TcpLinks, Terms};
 use super::{Meeting, Role};
 use crate::error::{BootstrapError, PeerName, Result};
@@ -104,20 +105,23 @@ impl Meeting<'_> {
         if self.desk.is_none() || late {
             return;
         }
-        let expected = self.job.world as usize - 1;
         self.deadline = self.deadline.min(Instant::now() + GRACE);
         // Whatever goes wrong now, the error to report is the first one.
         loop {
             let told = self.seats.iter().filter(|seat| matches!(seat.role, Role::Told)).count();
-            let waited = Instant::now() < self.deadline && self.wait().is_ok();
-            if told >= expected || !waited || self.admit().is_err() {
+            // Of those who come with another world than rank 0's there may be more than it knows of.
+            let expected = self.largest as usize - 1;
+            let over = told >= expected || Instant::now() >= self.deadline;
+            if over || self.wait().is_err() || self.admit().is_err() {
                 return;
             }
             for seat in &mut self.seats {
                 match seat.role {
                     Role::Guest(_) => match seat.pipe.next() {
                         Ok(None) => {}
-                        Ok(Some(_)) => {
+                        Ok(Some(frame)) => {
+                            let world = Card::decode(&frame.payload).map_or(0, |card| card.world);
+                            self.largest = self.largest.max(world);
                             seat.pipe.send_bytes(Kind::Reject, text.as_bytes().to_vec());
                             seat.role = Role::Told;
                         }

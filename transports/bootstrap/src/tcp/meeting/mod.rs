@@ -77,6 +77,8 @@ struct Meeting<'a> {
     /// Since when nobody has answered at the address of the job's id.
     alone_since: Instant,
     cards: Vec<Option<Card>>,
+    /// The largest world that a rank has named.
+    largest: u32,
     table: Option<Table>,
     /// Higher ranks of this host still to be called.
     calls: Vec<u32>,
@@ -148,6 +150,7 @@ impl<'a> Meeting<'a> {
             pause: PAUSE.0,
             alone_since: begun,
             cards: vec![None; world as usize],
+            largest: world,
             table: None,
             calls: Vec::new(),
             proven: BTreeSet::new(),

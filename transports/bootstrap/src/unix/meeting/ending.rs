@@ -12,6 +12,7 @@ use crate::local::number_nodes;
 use crate::meeting::GRACE;
 use crate::mesh::Mesh;
 use crate::pipe::Pipe;
+use crate::unix::hello::Card;
 use crate::{Bootstrap, PeerInfo};
 
 impl Meeting<'_> {
@@ -55,11 +56,12 @@ impl Meeting<'_> {
 
     /// Stays at the desk for a moment, for those who were on their way: they would knock until their time is up.
     fn tell_latecomers(&mut self, text: &str) {
-        let expected = self.job.world as usize - 1;
         self.seats.retain(|seat| matches!(seat.role, Role::Told | Role::Guest(())));
         self.deadline = self.deadline.min(Instant::now() + GRACE);
         loop {
             let told = self.seats.iter().filter(|seat| matches!(seat.role, Role::Told)).count();
+            // Of those who come with another world than rank 0's there may be more than it knows of.
+            let expected = self.largest as usize - 1;
             // Whatever goes wrong now, the error to report is the first one.
             if told >= expected || self.wait().is_err() {
                 return;
@@ -72,6 +74,8 @@ impl Meeting<'_> {
                 match seat.pipe.next() {
                     Ok(None) => {}
                     Ok(Some(frame)) if frame.kind == Kind::Join => {
+                        let world = Card::decode(&frame.payload).map_or(0, |card| card.world);
+                        self.largest = self.largest.max(world);
                         seat.pipe.send_bytes(Kind::Reject, text.as_bytes().to_vec());
                         seat.role = Role::Told;
                     }
