@@ -473,6 +473,10 @@ fn names_are_looked_up() {
         Rendezvous { interface, listen_everywhere: true, ..job(&place, rank, 2) }
     });
     works(join_all(&jobs));
+    let none = Some("no-such-interface".to_owned());
+    let refused = Rendezvous { interface: none, listen_everywhere: true, ..job(&place, 0, 2) };
+    let text = connect(&refused).map(drop).unwrap_err().to_string();
+    assert!(text.contains("\"no-such-interface\": this host has"), "{text}");
     let nowhere = Place::Address { host: "no-such-host.invalid".to_owned(), port: 9 };
     let timeout = Duration::from_millis(100);
     let lost = Rendezvous { timeout, ..job(&nowhere, 1, 2) };

@@ -108,11 +108,12 @@ impl Environment {
         if rank >= world {
             return Err(LauncherError::Shape { launcher, rank_name, rank, world_name, world });
         }
-        let (interface, listen_everywhere) = match interface.or_else(|| self.own_interface()) {
+        let (interface, listen_everywhere) = match interface {
+            // With the place: that is where the others look.
             Some(named) => (Some(named), false),
             // Ranks of one host need no network: what is meant for NCCL on other machines refuses them nothing.
-            None if matches!(rendezvous, Meeting::Unix { .. }) => (None, false),
-            // By NCCL's variable, if by any.
+            None if matches!(rendezvous, Meeting::Unix { .. }) => (self.own_interface(), false),
+            // By what this rank is to be reached. The name of rank 0's host may lead the others elsewhere.
             None => (self.interface()?, true),
         };
         let timeout = self.timeout()?.unwrap_or(DEFAULT_TIMEOUT);

@@ -82,7 +82,7 @@ fn each_launcher_is_recognised() {
         (
             TORCHRUN,
             &[SECRET, "MSCCLPP_SOCKET_IFNAME=ib0"],
-            "torchrun: 2/4 local 0/2: tcp node1.example:29501 by ib0, secret text",
+            "torchrun: 2/4 local 0/2: tcp node1.example:29501 by ib0, listening everywhere, secret text",
         ),
         (OPEN_MPI, &[], "Open MPI: 1/2 local 1/2: unix"),
         (OPEN_MPI, &["PMIX_NAMESPACE"], "Open MPI: 1/2 local 1/2: unix"),
@@ -121,6 +121,16 @@ fn each_launcher_is_recognised() {
         ),
         (
             BY_HAND,
+            &["ANTIPHON_COMM_ID=node1:4000", "ANTIPHON_INTERFACE=10.1.", SECRET],
+            "ANTIPHON_RANK: 1/2 local ?/?: tcp node1:4000 by 10.1., listening everywhere, secret text",
+        ),
+        (
+            BY_HAND,
+            &["ANTIPHON_COMM_ID=ib0:node1:4000", "ANTIPHON_INTERFACE=eth0", SECRET],
+            "ANTIPHON_RANK: 1/2 local ?/?: tcp node1:4000 by ib0, secret text",
+        ),
+        (
+            BY_HAND,
             &["ANTIPHON_COMM_ID=lo:localhost:4000", "NCCL_SOCKET_IFNAME==lo", SECRET],
             "ANTIPHON_RANK: 1/2 local ?/?: tcp localhost:4000 by lo, secret text",
         ),
@@ -132,7 +142,7 @@ fn each_launcher_is_recognised() {
                 "NCCL_SOCKET_IFNAME==lo",
                 SECRET,
             ],
-            "ANTIPHON_RANK: 1/2 local ?/?: tcp localhost:4000 by ib0, secret text",
+            "ANTIPHON_RANK: 1/2 local ?/?: tcp localhost:4000 by ib0, listening everywhere, secret text",
         ),
         // On one host nothing hangs on the network that NCCL is to take.
         (

@@ -54,7 +54,8 @@ impl Meeting<'_> {
         if let Place::File(path) = &job.place {
             self.note = Some(Note::write(path, self.note_text(address))?);
         }
-        if !address.ip().is_unspecified() || job.world == 1 {
+        // One that there is not is told of now, and not when the first rank comes.
+        if !address.ip().is_unspecified() || job.world == 1 || job.interface.is_some() {
             self.open_door(address.ip())?;
         }
         self.desk = Some((listener, address));
