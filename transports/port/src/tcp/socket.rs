@@ -1,6 +1,7 @@
 //! Sockets, epoll, timers: the system calls of this wire, and nothing of its protocol.
 
 use super::protocol::Part;
+use antiphon_transport::outage::retry_each_second;
 use rustix::event::{EventfdFlags, epoll};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -55,6 +56,7 @@ pub(super) fn dial(to: &SocketAddr, from: Option<SocketAddr>) -> Result<OwnedFd,
 /// Makes a connection quick, and quick to notice that its other end is gone: after `silence` without an answer.
 pub(super) fn tune(socket: &OwnedFd, silence: Duration) -> Result<(), Errno> {
     let milliseconds = silence.as_millis().min(MOST_MILLISECONDS.into()) as u32;
+    retry_each_second(socket);
     sockopt::set_tcp_nodelay(socket, true)?;
     sockopt::set_tcp_user_timeout(socket, milliseconds)?;
     // Probes find out while nothing is sent.
@@ -210,4 +212,17 @@ pub(super) fn random<const N: usize>() -> io::Result<[u8; N]> {
         }
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use antiphon_transport::outage::longest_pause;
+
+    #[test]
+    fn what_is_lost_is_sent_again_before_the_silence_is_over() {
+        let (listener, _) = listen_at(&SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        tune(&listener, Duration::from_secs(10)).unwrap();
+        assert!(longest_pause(&listener).is_none_or(|pause| pause == 1000));
+    }
 }
