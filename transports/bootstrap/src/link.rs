@@ -23,7 +23,8 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Why a peer is lost whose sockets outlive it.
 pub(crate) const ENDED: &str = "its process ended (a child of it holds its connection open)";
 /// Why a peer is lost whose connection ends.
-const CLOSED: &str = "its connection closed without a goodbye (the process died)";
+const CLOSED: &str =
+    "its connection closed without a goodbye (the process died, or gave this rank up)";
 /// Why a peer is given up that sent more than this process has room for.
 const TRUNCATED: &str =
     "its descriptors did not fit into this process's table (raise RLIMIT_NOFILE)";
@@ -380,7 +381,8 @@ mod tests {
             (frame(&[(16, &[255; 4])]), "a frame of 4294967295 bytes"),
             (frame(&[(20, &[3])]), "promises 3 descriptors, of which 0 arrived"),
             (half, "closed without a goodbye"),
-            (Vec::new(), "closed without a goodbye"),
+            // As that of a process that ended, and of one that took this rank for lost.
+            (Vec::new(), "closed without a goodbye (the process died, or gave this rank up)"),
         ] {
             let (end, mut peer) = half_a_mesh();
             peer.write_all(&bytes).unwrap();
