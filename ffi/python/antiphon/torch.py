@@ -162,6 +162,12 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
     _get_backend = get_backend
 
+    @property
+    def _device_types(self) -> list[Any]:
+        """The kinds of devices whose tensors it takes. None until PyTorch knows the group: of one that it is about to make, and that has
+        some, its flight recorder asks what only backends in C++ say."""
+        return [torch.device("cpu"), torch.device("cuda")] if self in dist.distributed_c10d._world.pg_map else []
+
     def shutdown(self) -> None:
         """Lets calls end that are under way; later ones are refused."""
         self._refuse(destroyed())
