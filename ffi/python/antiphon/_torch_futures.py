@@ -19,6 +19,9 @@ __all__ = ["Chain", "Outcome", "leave_behind"]
 IDLE = 5.0
 """Seconds that a thread without work stays."""
 
+FEW = 256
+"""Elements that a result has at most to be one that costs little to keep."""
+
 _under_way: set[Outcome] = set()
 
 
@@ -81,6 +84,20 @@ class Chain:
         self._deciding = threading.Lock()
         self._waiting: deque[Callable[[], None]] = deque()
         self._running = False
+        # Works that are over: the last ones of small results, and of large ones a few for which nobody has waited.
+        self._small: deque[Work] = deque(maxlen=256)
+        self._large: deque[Work] = deque(maxlen=4)
+
+    def keep(self, work: Work, result: Any) -> None:
+        """Keeps a work that is over until others are: torch's own code may be the only one that has it still, which Python does not
+        see. That of DistributedDataParallel has one with a small result, which it asks for more once it has waited."""
+        small = not result or (len(result) == 1 and isinstance(result[0], torch.Tensor) and result[0].numel() <= FEW)
+        (self._small if small else self._large).append(work)
+
+    def waited(self, work: Work) -> None:
+        """Lets go of one with a large result."""
+        with contextlib.suppress(ValueError):
+            self._large.remove(work)
 
     def put(self, complete: Callable[[], None]) -> None:
         """Has a future completed in its turn, in a thread that makes no calls of a group."""
@@ -113,6 +130,7 @@ class Outcome:
         around: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
     ) -> None:
         self._chain, self._devices, self._around = chain, devices, around or contextlib.nullcontext
+        self._kept = chain
         self.maker: threading.Thread | None = None
         """The thread that makes the call, where that is not the caller's."""
         self.over = False
@@ -137,6 +155,10 @@ class Outcome:
                 self._work = work
                 _under_way.add(self)
 
+    def waited(self, work: Work) -> None:
+        """Somebody has waited for a work."""
+        self._kept.waited(work)
+
     def succeed(self, result: Any) -> None:
         """The call is done."""
         self._settle(result, None)
@@ -150,6 +172,9 @@ class Outcome:
             if self.over:
                 return
             self.result, self.failed = result, failed
+            # Before it counts as over: who waits for it then may let go of it.
+            if self._work is not None:
+                self._kept.keep(self._work, result)
             self.over = True
             gate, self._gate, self._work = self._gate, None, None
             _under_way.discard(self)

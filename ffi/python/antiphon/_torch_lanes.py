@@ -44,6 +44,7 @@ class HostWork(Work):  # type: ignore[misc]
         if not self._outcome.wait(limit.left()):
             raise limit.error()
         self._held = None
+        self._outcome.waited(self)
         self._outcome.value()
         return True
 

@@ -135,6 +135,7 @@ class StreamWork(Work):  # type: ignore[misc]
                 raise self.exception() or limit.error()
             time.sleep(0.0002)
         self._held = None
+        self.outcome.waited(self)
         torch.cuda.current_stream(self._line.device).wait_event(self._done)
         if self._blocking:
             self._done.synchronize()

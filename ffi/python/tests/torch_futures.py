@@ -1,8 +1,10 @@
 """Cases of `torch_ranks.py`: what futures call when they are done."""
 
 import contextlib
+import gc
 import threading
 import time
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -70,3 +72,31 @@ def hooks(rank, world):
     dist.all_gather(every, gradient)
     for other in every:
         same(other, gradient)
+
+
+def joined(rank, world):
+    """Works that PyTorch's own code keeps, and asks for more once it has waited, as DistributedDataParallel does where ranks have
+    inputs of several lengths."""
+    network = DistributedDataParallel(torch.nn.Linear(4, 1, bias=False))
+    with network.join(divide_by_initial_world_size=False):
+        for step in range(3 + rank):
+            network.zero_grad()
+            sum_ = network(torch.ones(2, 4)).sum()
+            if step == 2:
+                # The call is over.
+                time.sleep(0.2)
+            gc.collect()
+            sum_.backward()
+            same(network.module.weight.grad, torch.full((1, 4), 2.0))
+    # Nothing else is kept: of large results none that was waited for, and few others.
+    group, seen = dist.distributed_c10d._get_default_group(), []
+    for turn in range(20):
+        work = group.allreduce([x := torch.ones(1000)])
+        seen.append(weakref.ref(x))
+        if turn >= 10:
+            work.wait()
+    dist.barrier()
+    del work, x
+    gc.collect()
+    gone = [each() is None for each in seen]
+    assert gone == [True] * 7 + [False] * 3 + [True] * 10, gone
