@@ -15,12 +15,14 @@ from antiphon._torch_futures import Chain, Outcome
 from antiphon._torch_meeting import Meet, Meeting, destroyed, not_begun
 from antiphon._torch_sides import Side, tensors_of
 from antiphon._torch_streams import ABORTED, GIVEN_UP, PATIENCE, Body, Limit, Line, StreamWork
+from antiphon._torch_untraced import untraced
 from antiphon.communicator import Communicator
 from antiphon.errors import AntiphonError
 
 __all__ = ["HostWork", "Lane", "SeveralWorks", "end_all"]
 
 
+@untraced
 class HostWork(Work):  # type: ignore[misc]
     """A call under way: `wait` returns when it is done, and raises what went wrong."""
 
@@ -198,6 +200,7 @@ def end_all(lanes: dict[Any, Lane | Line | Meeting]) -> None:
     each(lambda lane: lane.leave())
 
 
+@untraced
 class SeveralWorks(Work):  # type: ignore[misc]
     """Calls that are waited for together."""
 

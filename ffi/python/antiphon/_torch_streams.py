@@ -17,6 +17,7 @@ from torch._C._distributed_c10d import Work
 
 from antiphon._buffers import NAMES, Span
 from antiphon._torch_futures import Chain, Outcome
+from antiphon._torch_untraced import untraced
 from antiphon.communicator import Communicator, Memory, Op, Stream
 from antiphon.errors import AntiphonError, InvalidArgumentError, TimedOutError
 
@@ -83,6 +84,7 @@ def on_one_device(tensors: list[Any]) -> Any:
     return None if device is None or device.type == "cpu" else device
 
 
+@untraced
 class StreamWork(Work):  # type: ignore[misc]
     """A call in a stream of a GPU. `wait` has the current stream wait for it, and returns once it has been put there."""
 

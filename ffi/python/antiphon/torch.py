@@ -33,6 +33,7 @@ from antiphon._torch_lanes import Lane, SeveralWorks, end_all
 from antiphon._torch_meeting import Meeting, aborted, agree, check_room, destroyed, forked, meet, meet_far
 from antiphon._torch_sides import Parts, Side, joined, listed, listed_twice, parted, tensors_of
 from antiphon._torch_streams import Body, Limit, Line, name_of_device, on_one_device, seconds_of
+from antiphon._torch_untraced import untraced
 from antiphon.communicator import Communicator, Op, Stream, UniqueId
 from antiphon.errors import AntiphonError, InvalidArgumentError, TimedOutError, UnsupportedError
 
@@ -583,4 +584,5 @@ def register() -> None:
         dist.Backend.register_backend("antiphon", _create, **({"devices": ["cpu", "cuda"]} if takes_devices else {}))
 
 
+untraced(AntiphonProcessGroup)
 register()

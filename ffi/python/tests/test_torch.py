@@ -57,7 +57,7 @@ def test_every_call(world, tmp_path):
 
 CASES = [
     *["transfers", "asynchronous", "callbacks", "hooks", "refused", "training", "kinds", "limits", "ended", "left", "later"],
-    *["interrupted", "copies", "again", "forked", "states", "joined"],
+    *["interrupted", "copies", "again", "forked", "states", "joined", "compiled"],
 ]
 
 

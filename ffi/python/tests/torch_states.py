@@ -1,7 +1,8 @@
-"""Cases of `torch_ranks.py`: what PyTorch saves, and gives to all ranks, of a program's state."""
+"""Cases of `torch_ranks.py`: what PyTorch saves of a program, gives to all ranks of it, and compiles."""
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 from torch_checks import same
 
 
@@ -27,3 +28,14 @@ def states(rank, world):
     found = {"weight": torch.zeros(2, 3)}
     checkpoint.load(found, checkpoint_id="saved")
     same(found["weight"], torch.arange(6.0).reshape(2, 3))
+
+
+def compiled(rank, world):
+    """What is compiled may call the group by code of torch's own."""
+    if not hasattr(dist, "all_gather_single"):
+        return
+    network = torch.compile(DistributedDataParallel(torch.nn.Linear(4, 1, bias=False)), backend="eager")
+    for turn in range(3):
+        network.zero_grad()
+        network(torch.full((2, 4), float(rank + turn))).sum().backward()
+        same(network.module.weight.grad, torch.full((1, 4), 2 * turn + world - 1.0))
