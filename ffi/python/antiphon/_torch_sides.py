@@ -11,13 +11,14 @@ from antiphon._buffers import NAMES, Span, name_of
 from antiphon.communicator import Op
 from antiphon.errors import InvalidArgumentError, UnsupportedError
 
-__all__ = ["Parts", "Side", "joined", "listed", "listed_twice", "parted", "tensors_of"]
+__all__ = ["NAMED", "Parts", "Side", "copy", "joined", "listed", "listed_twice", "parted", "tensors_of"]
 
 
 _PARTS = {torch.complex32: "float16", torch.complex64: "float32", torch.complex128: "float64"}
 """What complex numbers are pairs of."""
 
-_NAMED = {Op.sum: "SUM", Op.prod: "PRODUCT", Op.min: "MIN", Op.max: "MAX", Op.avg: "AVG"}
+NAMED = {Op.sum: "SUM", Op.prod: "PRODUCT", Op.min: "MIN", Op.max: "MAX", Op.avg: "AVG"}
+"""Reductions as torch names them."""
 
 
 class Side:
@@ -44,7 +45,7 @@ class Side:
             dtype = NAMES[_PARTS[tensor.dtype]]
         if reduced is not None and dtype is None:
             raise InvalidArgumentError(
-                f"cannot reduce tensors of {tensor.dtype} by {_NAMED[reduced]}: allowed {', '.join(NAMES)}, bool but by AVG, and "
+                f"cannot reduce tensors of {tensor.dtype} by {NAMED[reduced]}: allowed {', '.join(NAMES)}, bool but by AVG, and "
                 "complex numbers by SUM and AVG"
             )
         item = self.tensor.element_size()
@@ -53,12 +54,12 @@ class Side:
 
     def __enter__(self) -> Side:
         if self.tensor is not self._original:
-            _copy(self._original, self.tensor)
+            copy(self._original, self.tensor)
         return self
 
     def __exit__(self, failed: object, *_: object) -> None:
         if failed is None and self.tensor is not self._original and not self._given:
-            _copy(self.tensor, self._original)
+            copy(self.tensor, self._original)
 
 
 class Parts(Side):
@@ -75,13 +76,13 @@ class Parts(Side):
     def __enter__(self) -> Side:
         if self._given:
             for part, place in self._each():
-                _copy(part, place)
+                copy(part, place)
         return self
 
     def __exit__(self, failed: object, *_: object) -> None:
         if failed is None and not self._given:
             for part, place in self._each():
-                _copy(place, part)
+                copy(place, part)
 
     def _each(self) -> Iterator[tuple[Any, Any]]:
         begin = 0
@@ -100,7 +101,8 @@ def _check(tensor: Any) -> None:
         raise UnsupportedError(f"cannot use a tensor of layout {tensor.layout}: allowed dense tensors")
 
 
-def _copy(source: Any, target: Any) -> None:
+def copy(source: Any, target: Any) -> None:
+    """Gives a tensor the numbers of another."""
     # The caller may have been in this mode, and then tensors may be written in it alone.
     with torch.inference_mode():
         target.copy_(source)

@@ -28,6 +28,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroup
 
+from antiphon._torch_calls import gathering, in_turn, reducing, scattering
 from antiphon._torch_futures import leave_behind
 from antiphon._torch_lanes import Lane, SeveralWorks, end_all
 from antiphon._torch_meeting import Meeting, aborted, agree, check_room, destroyed, forked, meet, meet_far
@@ -266,13 +267,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     def allreduce(self, tensors: list[Any], opts: Any = None) -> Any:
         """Reduces each tensor over all ranks, in place."""
         op = _op(opts)
-        sides = [Side(tensor, reduced=op) for tensor in listed(tensors)]
-
-        def body(communicator: Communicator, stream: Stream | None) -> None:
-            for side in sides:
-                with side:
-                    communicator.all_reduce(side.span, None, side.op, stream=stream)
-
+        body, sides = in_turn([reducing(tensor, op) for tensor in listed(tensors)])
         return self._submit(body, tensors, sides)
 
     allreduce_coalesced = allreduce
@@ -306,15 +301,9 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     @_coalesced
     def allgather(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
         """Gives every rank the tensors of all."""
-        pairs = list(zip(listed_twice(output_tensors), listed(input_tensors), strict=True))
-        calls = [(joined(outputs, self._size, source), Side(source, given=True)) for outputs, source in pairs]
-
-        def body(communicator: Communicator, stream: Stream | None) -> None:
-            for whole, source in calls:
-                with source, whole:
-                    communicator.all_gather(source.span, whole.span, stream=stream)
-
-        return self._submit(body, output_tensors, [side for call in calls for side in call])
+        pairs = zip(listed_twice(output_tensors), listed(input_tensors), strict=True)
+        body, sides = in_turn([gathering(outputs, source, self._rank, self._size) for outputs, source in pairs])
+        return self._submit(body, output_tensors, sides)
 
     def allgather_coalesced(self, output_lists: list[Any], input_list: list[Any], opts: Any = None) -> Any:
         """Gives every rank the tensors of all: of rank r, those in the r-th list."""
@@ -347,17 +336,9 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     def reduce_scatter(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
         """Gives rank r the reduction of all ranks' r-th tensors."""
         op = _op(opts)
-        calls = []
-        for output, inputs in zip(listed(output_tensors), listed_twice(input_tensors), strict=True):
-            whole = joined(inputs, self._size, output, op, given=True)
-            calls.append((whole, Side(output, reduced=op)))
-
-        def body(communicator: Communicator, stream: Stream | None) -> None:
-            for whole, side in calls:
-                with whole, side:
-                    communicator.reduce_scatter(whole.span, side.span, side.op, stream=stream)
-
-        return self._submit(body, output_tensors, [side for call in calls for side in call])
+        pairs = zip(listed(output_tensors), listed_twice(input_tensors), strict=True)
+        body, sides = in_turn([scattering(output, inputs, op, self._rank, self._size) for output, inputs in pairs])
+        return self._submit(body, output_tensors, sides)
 
     @_coalesced
     def _reduce_scatter_base(self, outputTensor: Any, inputTensor: Any, opts: Any = None) -> Any:

@@ -50,9 +50,10 @@ def run(case, world, folder, **more):
     assert said == [f"{case}: ok\n"] * world
 
 
+@pytest.mark.parametrize("case", ["collectives", "unequal"])
 @pytest.mark.parametrize("world", [2, 3])
-def test_every_call(world, tmp_path):
-    run("collectives", world, tmp_path)
+def test_every_call(world, case, tmp_path):
+    run(case, world, tmp_path)
 
 
 CASES = [

@@ -1,0 +1,86 @@
+"""Calls of torch's that are several of ours, as those with tensors of unequal sizes."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from antiphon._torch_sides import Side, copy, joined
+from antiphon._torch_streams import Body
+from antiphon.communicator import Communicator, Op, Stream
+
+__all__ = ["Call", "gathering", "in_turn", "reducing", "scattering"]
+
+Call = tuple[Body, list[Side]]
+"""What is called, and the buffers that it uses."""
+
+
+def in_turn(calls: list[Call]) -> Call:
+    """Several, one after the other."""
+
+    def body(communicator: Communicator, stream: Stream | None) -> None:
+        for each, _ in calls:
+            each(communicator, stream)
+
+    return body, [side for _, sides in calls for side in sides]
+
+
+def _unequal(parts: list[Any], ranks: int, own: Any, like: Any) -> bool:
+    """Whether tensors, one for each rank, of which one's own is as large as another, are not all so."""
+    fit = len(parts) == ranks and own.numel() == like.numel() and all(part.dtype == like.dtype for part in parts)
+    return fit and any(part.numel() != like.numel() for part in parts)
+
+
+def gathering(outputs: list[Any], given: Any, rank: int, ranks: int) -> Call:
+    """Gives every rank the tensors of all."""
+    source = Side(given, given=True)
+    if not _unequal(outputs, ranks, outputs[rank] if rank < len(outputs) else given, given):
+        whole = joined(outputs, ranks, given)
+
+        def together(communicator: Communicator, stream: Stream | None) -> None:
+            with source, whole:
+                communicator.all_gather(source.span, whole.span, stream=stream)
+
+        return together, [whole, source]
+    sides = [Side(output) for output in outputs]
+
+    def one_by_one(communicator: Communicator, stream: Stream | None) -> None:
+        for root, side in enumerate(sides):
+            with side:
+                if root == rank:
+                    copy(given.detach().reshape(side.tensor.shape), side.tensor)
+                communicator.broadcast(side.span, root, stream=stream)
+
+    return one_by_one, [*sides, source]
+
+
+def scattering(output: Any, inputs: list[Any], op: Op, rank: int, ranks: int) -> Call:
+    """Gives rank r the reduction of all ranks' r-th tensors."""
+    side = Side(output, reduced=op)
+    if not _unequal(inputs, ranks, inputs[rank] if rank < len(inputs) else output, output):
+        whole = joined(inputs, ranks, output, op, given=True)
+
+        def together(communicator: Communicator, stream: Stream | None) -> None:
+            with whole, side:
+                communicator.reduce_scatter(whole.span, side.span, side.op, stream=stream)
+
+        return together, [whole, side]
+    sources = [Side(each, reduced=op, given=True) for each in inputs]
+
+    def one_by_one(communicator: Communicator, stream: Stream | None) -> None:
+        for root, source in enumerate(sources):
+            with source, side if root == rank else contextlib.nullcontext():
+                communicator.reduce(source.span, side.span if root == rank else None, side.op, root, stream=stream)
+
+    return one_by_one, [*sources, side]
+
+
+def reducing(tensor: Any, op: Op) -> Call:
+    """Reduces a tensor over all ranks, in place."""
+    side = Side(tensor, reduced=op)
+
+    def body(communicator: Communicator, stream: Stream | None) -> None:
+        with side:
+            communicator.all_reduce(side.span, None, side.op, stream=stream)
+
+    return body, [side]
