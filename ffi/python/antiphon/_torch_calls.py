@@ -1,13 +1,16 @@
-"""Calls of torch's that are several of ours, as those with tensors of unequal sizes."""
+"""Calls of torch's that are several of ours: tensors of unequal sizes, and sparse ones."""
 
 from __future__ import annotations
 
 import contextlib
 from typing import Any
 
-from antiphon._torch_sides import Side, copy, joined
+import torch
+
+from antiphon._torch_sides import NAMED, Side, copy, joined
 from antiphon._torch_streams import Body
 from antiphon.communicator import Communicator, Op, Stream
+from antiphon.errors import InvalidArgumentError, UnsupportedError
 
 __all__ = ["Call", "gathering", "in_turn", "reducing", "scattering"]
 
@@ -75,8 +78,10 @@ def scattering(output: Any, inputs: list[Any], op: Op, rank: int, ranks: int) ->
     return one_by_one, [*sources, side]
 
 
-def reducing(tensor: Any, op: Op) -> Call:
+def reducing(tensor: Any, op: Op, ranks: int) -> Call:
     """Reduces a tensor over all ranks, in place."""
+    if tensor.layout == torch.sparse_coo and tensor.device.type == "cpu":
+        return _adding(tensor, op, ranks), [Side(tensor.detach()._values(), given=True)]
     side = Side(tensor, reduced=op)
 
     def body(communicator: Communicator, stream: Stream | None) -> None:
@@ -84,3 +89,32 @@ def reducing(tensor: Any, op: Op) -> Call:
             communicator.all_reduce(side.span, None, side.op, stream=stream)
 
     return body, [side]
+
+
+def _adding(tensor: Any, op: Op, ranks: int) -> Body:
+    """Adds the sparse tensors of all ranks: each has the numbers of all, and adds them."""
+    if op not in (Op.sum, Op.avg):
+        raise UnsupportedError(f"cannot reduce a sparse tensor by {NAMED[op]}: allowed SUM and AVG")
+    if op == Op.avg and not (tensor.is_floating_point() or tensor.is_complex()):
+        raise InvalidArgumentError(f"cannot reduce a sparse tensor of {tensor.dtype} by AVG: allowed floats and complex numbers")
+
+    def body(communicator: Communicator, _: Stream | None) -> None:
+        own = tensor.detach().coalesce()
+        indices, values = own.indices().t().contiguous(), own.values()
+        counts = _of_all(communicator, torch.tensor([[len(values)]]), [1] * ranks).flatten().tolist()
+        indices, values = (_of_all(communicator, each, counts) for each in (indices, values))
+        total = torch.sparse_coo_tensor(indices.t(), values, own.shape).coalesce()
+        with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+            tensor.copy_(total / ranks if op == Op.avg else total)
+
+    return body
+
+
+def _of_all(communicator: Communicator, rows: Any, counts: list[int]) -> Any:
+    """The rows of all ranks, of each so many as it has."""
+    most = max(counts)
+    padded = rows.new_zeros(most, *rows.shape[1:])
+    padded[: len(rows)] = rows
+    every = rows.new_empty(len(counts), most, *rows.shape[1:])
+    communicator.all_gather(Side(padded).span, Side(every).span)
+    return torch.cat([part[:count] for part, count in zip(every, counts, strict=True)])

@@ -267,7 +267,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     def allreduce(self, tensors: list[Any], opts: Any = None) -> Any:
         """Reduces each tensor over all ranks, in place."""
         op = _op(opts)
-        body, sides = in_turn([reducing(tensor, op) for tensor in listed(tensors)])
+        body, sides = in_turn([reducing(tensor, op, self._size) for tensor in listed(tensors)])
         return self._submit(body, tensors, sides)
 
     allreduce_coalesced = allreduce

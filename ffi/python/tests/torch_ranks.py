@@ -16,7 +16,7 @@ from torch_checks import fails, same
 from torch_copies import copies  # noqa: F401: cases, by their names.
 from torch_ends import again, dead, ended, forked, interrupted, left, strangers  # noqa: F401
 from torch_futures import callbacks, hooks, joined  # noqa: F401
-from torch_several import unequal  # noqa: F401
+from torch_several import sparse, unequal  # noqa: F401
 from torch_states import compiled, states  # noqa: F401
 
 import antiphon.torch  # noqa: F401: it registers the backend.
@@ -215,7 +215,7 @@ def refused(rank, world):
 
     fails("allowed SUM", lambda: dist.all_reduce(torch.ones(3, dtype=torch.int32), dist.ReduceOp.BAND))
     fails("cannot reduce tensors of torch.int16", lambda: dist.all_reduce(torch.ones(3, dtype=torch.int16)))
-    fails("dense", lambda: dist.all_reduce(torch.eye(3).to_sparse()))
+    fails("dense", lambda: dist.broadcast(torch.eye(3).to_sparse(), 0))
     fails("elements", lambda: dist.all_gather([torch.zeros(3)] * world, torch.zeros(4)))
     fails("on meta", lambda: dist.all_reduce(torch.ones(3, device="meta")))
     # Rows are not torn, and none is left as it was.
