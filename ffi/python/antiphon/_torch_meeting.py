@@ -20,7 +20,7 @@ from antiphon._torch_streams import ABORTED, Limit
 from antiphon.communicator import Communicator, UniqueId
 from antiphon.errors import AbortedError, AntiphonError, InvalidArgumentError, SystemFailure, TimedOutError
 
-__all__ = ["Meet", "Meeting", "aborted", "agree", "check_room", "destroyed", "forked", "meet", "meet_far", "not_begun"]
+__all__ = ["Meet", "Meeting", "aborted", "agree", "check_room", "destroyed", "forked", "meet", "meet_far", "not_begun", "watch"]
 
 PAUSE = 0.05
 """Seconds between two looks at whether anybody still waits for a rank of this node."""
@@ -250,3 +250,45 @@ def agree(store: Any, rank: int, size: int, ask: Callable[[], None]) -> tuple[Un
     store.add(here, 1)
     wait_for(here, size)
     return UniqueId(id.encode()), secret
+
+
+def watch(store: Any, key: str, rank: int, size: int, limit: Limit, ask: Callable[[], None]) -> None:
+    """Returns when all ranks have called it with a key that is new. When the time is over, rank 0 says which have not, and the
+    others that it did. `ask` is called again and again, and may raise why it is waited for no longer."""
+
+    def wait_for(what: Callable[[], bool], until: Limit) -> bool:
+        pause = 0.001
+        while not what():
+            if not until.left():
+                return False
+            ask()
+            time.sleep(pause)
+            pause = min(2 * pause, PAUSE)
+        return True
+
+    def over() -> bool:
+        return bool(store.add(f"{key} over", 0))
+
+    store.add(f"{key} {rank}", 1)
+    if rank != 0:
+        # A rank 0 that came later decides later.
+        came = wait_for(over, limit) or (store.add(f"{key} 0", 0) and wait_for(over, Limit(limit.seconds))) or over()
+        if not came:
+            raise TimedOutError(f"cannot pass the barrier: rank 0 had not come within {limit.seconds:g} s; see what it does instead")
+        if store.add(f"{key} over", 0) > 1:
+            raise TimedOutError("cannot pass the barrier: rank 0 said that not all ranks had come in time; see there which")
+        return
+    missing = set(range(1, size))
+
+    def all_there() -> bool:
+        missing.difference_update([other for other in missing if store.add(f"{key} {other}", 0)])
+        return not missing
+
+    came = wait_for(all_there, limit)
+    store.add(f"{key} over", 1 if came else 2)
+    if not came:
+        named = ", ".join(f"rank {other}" for other in sorted(missing))
+        raise TimedOutError(f"cannot pass the barrier: {named} had not come within {limit.seconds:g} s; see what those do instead")
+    for other in range(size):
+        with contextlib.suppress(RuntimeError):  # There are stores that keep all they have.
+            store.delete_key(f"{key} {other}")

@@ -31,7 +31,7 @@ from torch._C._distributed_c10d import ProcessGroup
 from antiphon._torch_calls import gathering, in_turn, reducing, scattering
 from antiphon._torch_futures import leave_behind
 from antiphon._torch_lanes import Lane, SeveralWorks, end_all
-from antiphon._torch_meeting import Meeting, aborted, agree, check_room, destroyed, forked, meet, meet_far
+from antiphon._torch_meeting import Meeting, aborted, agree, check_room, destroyed, forked, meet, meet_far, watch
 from antiphon._torch_sides import Parts, Side, joined, listed, listed_twice, parted, tensors_of
 from antiphon._torch_streams import Body, Limit, Line, name_of_device, on_one_device, seconds_of
 from antiphon._torch_untraced import untraced
@@ -126,6 +126,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         self._beginning = threading.RLock()
         self._together = _Together()
         self._named = self._described = ""
+        self._barriers = 0
         self._shut = weakref.finalize(self, end_all, self._lanes)
         _groups.add(self)
 
@@ -457,6 +458,14 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
                 work = line.barrier(communicator)
         work.limit = seconds_of(getattr(opts, "timeout", None))
         return work
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """Returns when all ranks have called it; in time, or rank 0 says which have not. They meet by PyTorch's store, so that the group is whole
+        afterwards."""
+        self._check()
+        self._barriers += 1
+        key = f"antiphon {self._secret} barrier {self._barriers}"
+        watch(self._store, key, self._rank, self._size, Limit(seconds_of(timeout) or self._timeout), self._check)
 
     # Between two ranks.
 
