@@ -31,11 +31,37 @@ def states(rank, world):
 
 
 def compiled(rank, world):
-    """What is compiled may call the group by code of torch's own."""
+    """What is compiled may call the group by code of torch's own, and by itself."""
     if not hasattr(dist, "all_gather_single"):
         return
-    network = torch.compile(DistributedDataParallel(torch.nn.Linear(4, 1, bias=False)), backend="eager")
-    for turn in range(3):
-        network.zero_grad()
-        network(torch.full((2, 4), float(rank + turn))).sum().backward()
-        same(network.module.weight.grad, torch.full((1, 4), 2 * turn + world - 1.0))
+    networks = []
+    for of in (lambda network: network, lambda network: torch.compile(network, backend="aot_eager")):
+        torch.manual_seed(3)
+        network = of(DistributedDataParallel(torch.nn.Linear(4, 2)))
+        steps = torch.optim.SGD(network.parameters(), lr=0.1)
+        for turn in range(3):
+            steps.zero_grad()
+            network(torch.full((2, 4), float(rank + turn))).square().sum().backward()
+            steps.step()
+        networks.append(network)
+    for expected, parameter in zip(networks[0].parameters(), networks[1].parameters()):
+        torch.testing.assert_close(parameter, expected)
+    peer = 1 - rank
+
+    def calls(x):
+        y, z = x + 1, torch.zeros_like(x)
+        dist.send(y, peer) if rank == 0 else dist.recv(z, peer)
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, y, peer), dist.P2POp(dist.irecv, z, peer)]):
+            work.wait()
+        work = dist.all_reduce(z, async_op=True)
+        y = y * 2
+        work.wait()
+        dist.broadcast(y, 0)
+        dist.reduce(y, 1)
+        return y, z
+
+    for own in (1.0, 2.0):
+        y, z = torch.compile(calls, backend="aot_eager")(torch.full((2,), own + rank))
+        same(z, [2 * own + 3] * 2)
+        if rank == 1:
+            same(y, [2 * world * (own + 1)] * 2)
