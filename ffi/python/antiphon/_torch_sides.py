@@ -31,10 +31,8 @@ class Side:
         self._given = given
         self.parts: list[Any] = []
         """Tensors that lie elsewhere, and are copied."""
-        # Numbers of a tensor that is conjugated, or negated, by a mark are not those in its memory.
-        plain = tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
         # Filled in the call's turn: those before it may change the tensor.
-        self.tensor = tensor if plain else tensor.new_empty(tensor.shape)
+        self.tensor = tensor if _plain(tensor) else tensor.new_empty(tensor.shape)
         """It, or a contiguous one that is to have its numbers."""
         dtype, self.op = NAMES.get(name_of(tensor.dtype)), Op.sum if reduced is None else reduced
         """The reduction of its elements."""
@@ -99,6 +97,14 @@ def _check(tensor: Any) -> None:
         )
     if tensor.layout != torch.strided:
         raise UnsupportedError(f"cannot use a tensor of layout {tensor.layout}: allowed dense tensors")
+
+
+def _plain(tensor: Any) -> bool:
+    """Whether a tensor's memory holds its numbers as a call needs them: one behind the other, each where its size divides the address."""
+    # Those of a tensor that is conjugated, or negated, by a mark are others.
+    return bool(
+        tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg() and tensor.data_ptr() % tensor.element_size() == 0
+    )
 
 
 def copy(source: Any, target: Any) -> None:

@@ -17,6 +17,7 @@ def copies(rank, world):
     with torch.inference_mode():
         with_all_made_before_the_first(rank, world)
     of_calls_that_fail()
+    of_odd_addresses(rank, world)
     group, mixed = dist.distributed_c10d._get_default_group(), [torch.ones(1), torch.ones(1).long()]
     fails("cannot join 2 tensors of torch.float32, torch.int64", lambda: group.alltoall([torch.zeros(1)] * 2, mixed))
     fails("dense", lambda: dist.all_gather([torch.eye(3).to_sparse()] * world, torch.ones(3, 3)))
@@ -62,6 +63,25 @@ def of_calls_that_fail():
             raise AntiphonError("cannot receive")
     same(x, torch.ones(2, 3))
     same(y, [1, 1])
+
+
+def of_odd_addresses(rank, world):
+    """Elements that lie where their size does not divide the address."""
+
+    def odd(*numbers):
+        tensor = torch.frombuffer(bytearray(45), dtype=torch.float32, offset=1, count=len(numbers))
+        return tensor.copy_(torch.tensor(numbers))
+
+    x = odd(1.0 + rank, 2.0)
+    dist.all_reduce(x)
+    same(x, [sum(range(1, world + 1)), 2 * world])
+    dist.broadcast(y := odd(float(rank), 5.0), 1)
+    same(y, [1, 5])
+    parts = [odd(0.0, 0.0) for _ in range(world)]
+    dist.all_gather(parts, odd(float(rank), 1.0))
+    same(torch.stack(parts), [[other, 1] for other in range(world)])
+    dist.send(odd(3.0), 1) if rank == 0 else dist.recv(z := odd(0.0), 0)
+    same(z if rank == 1 else odd(3.0), [3])
 
 
 @contextlib.contextmanager
