@@ -61,15 +61,21 @@ class Side:
 
 
 class Parts(Side):
-    """Tensors as a buffer in which they are one behind the other."""
+    """Tensors as a buffer in which they are one behind the other: their own memory, where they lie so, and none of those `beside` them,
+    which the call uses, too, lies there."""
 
-    def __init__(self, parts: list[Any], reduced: Op | None = None, *, given: bool = False) -> None:
-        for part in parts:
-            _check(part)
+    def __init__(self, parts: list[Any], reduced: Op | None = None, *, given: bool = False, beside: list[Any]) -> None:
+        for tensor in (*parts, *beside):
+            _check(tensor)
         if len(types := {str(part.dtype) for part in parts}) != 1:
             raise InvalidArgumentError(f"cannot join {len(parts)} tensors of {', '.join(sorted(types))}: allowed one type")
-        super().__init__(parts[0].new_empty(sum(part.numel() for part in parts)), reduced, given=given)
-        self.parts = [part.detach() for part in parts]
+        parts = [part.detach() for part in parts]
+        whole = _whole(parts, beside)
+        if whole is None:
+            super().__init__(parts[0].new_empty(sum(part.numel() for part in parts)), reduced, given=given)
+            self.parts = parts
+        else:
+            super().__init__(whole, reduced, given=given)
 
     def __enter__(self) -> Side:
         if self._given:
@@ -107,6 +113,31 @@ def _plain(tensor: Any) -> bool:
     )
 
 
+def _whole(parts: list[Any], beside: list[Any]) -> Any:
+    """The tensor whose parts tensors are, one behind the other; None where they are not, or another one lies in it."""
+    filled = [part for part in parts if part.numel()]
+    if not filled or not all(map(_plain, filled)):
+        return None
+    first = filled[0]
+    begin = end = first.data_ptr()
+    for part in filled:
+        # Memory of two allocations may follow each other, too, but is no one tensor's.
+        if part.data_ptr() != end or not torch._C._is_alias_of(first, part):
+            return None
+        end += part.numel() * part.element_size()
+    if any(begin < last and other < end for other, last in map(_extent, beside)):
+        return None
+    return first.as_strided((sum(part.numel() for part in filled),), (1,))
+
+
+def _extent(tensor: Any) -> tuple[int, int]:
+    """The addresses where a tensor begins and ends."""
+    begin, size = tensor.data_ptr(), 0
+    if tensor.numel():
+        size = 1 + sum((length - 1) * step for length, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return begin, begin + size * tensor.element_size()
+
+
 def copy(source: Any, target: Any) -> None:
     """Gives a tensor the numbers of another."""
     # The caller may have been in this mode, and then tensors may be written in it alone.
@@ -132,13 +163,13 @@ def listed_twice(tensors: Any) -> list[list[Any]]:
 
 
 def joined(parts: list[Any], ranks: int, like: Any, reduced: Op | None = None, *, given: bool = False) -> Parts:
-    """A part for each rank, as large as a tensor."""
+    """A part for each rank, as large as a tensor that the call uses with them."""
     if len(parts) != ranks or any(part.numel() != like.numel() or part.dtype != like.dtype for part in parts):
         raise InvalidArgumentError(
             f"cannot make a call with {len(parts)} tensors of {sorted({part.numel() for part in parts})} elements: "
             f"allowed {ranks} of {like.numel()} each, of one type"
         )
-    return Parts(parts, reduced, given=given)
+    return Parts(parts, reduced, given=given, beside=[like])
 
 
 def parted(tensor: Any, sizes: list[int], ranks: int) -> list[int]:

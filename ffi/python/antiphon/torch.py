@@ -393,7 +393,8 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     def alltoall(self, output_tensor: list[Any], input_tensor: list[Any], opts: Any = None) -> Any:
         """Sends the r-th tensor to rank r, and receives one from it."""
         sends, receives = ([tensor.numel() for tensor in listed] for listed in (input_tensor, output_tensor))
-        source, whole = Parts(input_tensor, given=True), Parts(output_tensor)
+        source = Parts(input_tensor, given=True, beside=output_tensor)
+        whole = Parts(output_tensor, beside=input_tensor)
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
             with source, whole:

@@ -113,6 +113,9 @@ def rank(number, file):
     dist.all_gather(parts, gpu(own.reshape(2, 3)))
     [same(part, each.reshape(2, 3)) for part, each in zip(parts, every)]
     whole = gpu(torch.zeros(WORLD * 6))
+    dist.all_gather(list(whole.chunk(WORLD)), gpu(own))
+    same(whole, torch.cat(every))
+    whole.zero_()
     group._allgather_base(whole, gpu(own)).wait()
     same(whole, torch.cat(every))
     out = gpu(torch.zeros(6))
