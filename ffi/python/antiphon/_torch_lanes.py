@@ -14,7 +14,7 @@ from torch._C._distributed_c10d import Work
 from antiphon._torch_futures import Chain, Outcome
 from antiphon._torch_meeting import Meet, Meeting, destroyed, not_begun
 from antiphon._torch_sides import Side, tensors_of
-from antiphon._torch_streams import ABORTED, GIVEN_UP, PATIENCE, Body, Limit, Line, StreamWork
+from antiphon._torch_streams import ABORTED, GIVEN_UP, PATIENCE, Body, Limit, Line, SourcedWork, StreamWork
 from antiphon._torch_untraced import untraced
 from antiphon.communicator import Communicator
 from antiphon.errors import AntiphonError
@@ -23,7 +23,7 @@ __all__ = ["HostWork", "Lane", "SeveralWorks", "end_all"]
 
 
 @untraced
-class HostWork(Work):  # type: ignore[misc]
+class HostWork(SourcedWork):
     """A call under way: `wait` returns when it is done, and raises what went wrong."""
 
     def __init__(self, outcome: Outcome) -> None:
@@ -125,15 +125,16 @@ class Lane:
                 raise refused
             self._calls.put((body, done, failed))
 
-    def transfer(self, body: Body, side: Side, result: Any) -> Any:
-        """Has the thread run `body`: on the host until it is done, for a GPU until it is in the stream."""
+    def transfer(self, body: Body, side: Side, result: Any, source: int | None = None) -> Any:
+        """Has the thread run `body`: on the host until it is done, for a GPU until it is in the stream. One that receives does so from
+        a `source`."""
         line = self._line
         if line is None:
             work = self.submit(lambda communicator: body(communicator, None), result)
-            work.meeting = self._met
+            work.meeting, work.source = self._met, source
             return work
         work, ready = line.begin(tensors_of([side]))
-        work.meeting, work.outcome.maker = self._met, self._thread
+        work.meeting, work.source, work.outcome.maker = self._met, source, self._thread
         try:
             self._put(lambda communicator: line.make(communicator, body, work, ready, result), lambda: None, work.fail)
         except BaseException as error:

@@ -22,7 +22,8 @@ from antiphon.communicator import Communicator, Memory, Op, Stream
 from antiphon.errors import AntiphonError, InvalidArgumentError, TimedOutError
 
 __all__ = [
-    "ABORTED", "GIVEN_UP", "PATIENCE", "Body", "Limit", "Line", "StreamWork", "name_of_device", "on_one_device", "seconds_of"
+    "ABORTED", "GIVEN_UP", "PATIENCE", "Body", "Limit", "Line", "SourcedWork", "StreamWork", "name_of_device", "on_one_device",
+    "seconds_of",
 ]  # fmt: skip
 
 ABORTED = "its process group was aborted"
@@ -85,7 +86,20 @@ def on_one_device(tensors: list[Any]) -> Any:
 
 
 @untraced
-class StreamWork(Work):  # type: ignore[misc]
+class SourcedWork(Work):  # type: ignore[misc]
+    """A call that may be one that receives."""
+
+    source: int | None = None
+    """Whose numbers a call receives that does."""
+
+    def _source_rank(self) -> int:
+        return int(super()._source_rank()) if self.source is None else self.source
+
+    source_rank = _source_rank
+
+
+@untraced
+class StreamWork(SourcedWork):
     """A call in a stream of a GPU. `wait` has the current stream wait for it, and returns once it has been put there."""
 
     def __init__(self, line: Line, blocking: bool) -> None:

@@ -493,7 +493,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
             with side:
                 communicator.broadcast(side.span, 0, stream=stream)
 
-        return self._lane(srcRank, self._rank, tag, side).transfer(body, side, tensors)
+        return self._lane(srcRank, self._rank, tag, side).transfer(body, side, tensors, srcRank)
 
     def recv_anysource(self, tensors: list[Any], tag: int = 0) -> Any:
         """Refused."""

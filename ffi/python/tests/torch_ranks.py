@@ -119,6 +119,9 @@ def transfers(rank, world):
         work.wait()
     for other, box in boxes.items():
         same(box, [10 * other + rank] * 4)
+    # A work that receives says from whom.
+    assert [work._source_rank() for work in works[: len(others)]] == others
+    fails("recv", works[-1]._source_rank)
     # Tags tell transfers apart, whatever their order.
     peer = rank ^ 1
     first, second = torch.zeros(1), torch.zeros(1)
