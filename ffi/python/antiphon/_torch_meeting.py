@@ -136,14 +136,14 @@ def check_room(name: str, others: int) -> None:
         used = len(os.listdir("/proc/self/fd"))
         if most != resource.RLIM_INFINITY and used + _DESCRIPTORS > most:
             raise SystemFailure(
-                f"cannot send {name}: saw {used} descriptors open, with {others} pairs of ranks, directions and tags, each of which keeps "
+                f"cannot {name}: saw {used} descriptors open, with {others} pairs of ranks, directions and tags, each of which keeps "
                 f"some until the group ends; allowed {most - _DESCRIPTORS}; use few tags, and the same ones again, or raise `ulimit -n`"
             )
 
 
 def not_begun(name: str, seconds: float | None) -> TimedOutError:
     """A transfer's two ranks did not meet in time."""
-    return TimedOutError(f"cannot send {name}: not both ranks had begun within {seconds:g} s; see what the other one does instead")
+    return TimedOutError(f"cannot {name}: not both ranks had begun within {seconds:g} s; see what the other one does instead")
 
 
 def meet(

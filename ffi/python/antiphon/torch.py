@@ -517,11 +517,13 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         used = {other for *_, other in self._transfers if other is not None}
         if device is not None and used - {device}:
             raise UnsupportedError(f"cannot use a tensor on {device}: saw others on {used.pop()}; allowed one GPU for each rank")
-        check_room(f"from rank {source} to rank {target} by tag {tag}", len(self._transfers))
+        own = int(self._rank != source)
+        name = f"{'receive from' if own else 'send to'} rank {source if own else target} by tag {tag}"
+        check_room(name, len(self._transfers))
         text = f"{self._secret} {source} {target} {tag} {'host' if device is None else 'gpu'}"
         digest = hashlib.sha256(text.encode()).hexdigest()
         place, password = f"antiphon-{digest[:32]}", digest[32:]
-        own, limit, store, name = int(self._rank != source), self._timeout, self._store, f"from rank {source} to rank {target}"
+        limit, store = self._timeout, self._store
         on, line = ("host", None) if device is None else (name_of_device(device), Line(device))
         near, host = self._nodes[source] == self._nodes[target], self._host
 

@@ -192,7 +192,8 @@ def left(rank, world):
 @contextlib.contextmanager
 def nobody_meets_after():
     """Threads in which ranks wait for each other end with their group; the library would wait for two minutes."""
-    meeting = [thread for thread in threading.enumerate() if thread.name.startswith("antiphon from") and " meet" in thread.name]
+    names = ("antiphon send", "antiphon receive")
+    meeting = [thread for thread in threading.enumerate() if thread.name.startswith(names) and " meet" in thread.name]
     assert meeting
     yield
     for thread in meeting:

@@ -166,7 +166,7 @@ def first_of_many_threads(rank, peer):
     finally:
         antiphon.torch.Lane = lane
     same(torch.cat(boxes), [rank] * 4)
-    assert made == ["from rank 0 to rank 1"], made
+    assert made == [f"{'send to' if rank == 0 else 'receive from'} rank {peer} by tag 3"], made
 
 
 def asynchronous(rank, world):
@@ -235,7 +235,7 @@ def refused(rank, world):
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 12, limits[1]))
     try:
-        fails("by tag 7: saw", lambda: dist.isend(x, 1 - rank, tag=7))
+        fails(f"cannot send to rank {1 - rank} by tag 7: saw", lambda: dist.isend(x, 1 - rank, tag=7))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     works = [dist.isend(x, 1 - rank, tag=7), dist.irecv(y := torch.zeros(1), 1 - rank, tag=7)]
@@ -319,8 +319,10 @@ def limits(rank, world):
         dist.send(torch.ones(1), 1)
         assert work.wait(timedelta(seconds=100)) and work.wait()
         # To who does not receive: the group's limit.
-        fails("from rank 0 to rank 1: not both ranks had begun within 5 s", lambda: dist.isend(x, 1, group=group))
-        fails("from rank 0 to rank 1: not both ranks had begun within 0.05 s", lambda: _Brief(dist.isend(x, 1, tag=1, group=group)))
+        fails("cannot send to rank 1 by tag 0: not both ranks had begun within 5 s", lambda: dist.isend(x, 1, group=group))
+        never = "not both ranks had begun within 0.05 s"
+        fails(f"cannot send to rank 1 by tag 1: {never}", lambda: _Brief(dist.isend(x, 1, tag=1, group=group)))
+        fails(f"cannot receive from rank 1 by tag 3: {never}", lambda: _Brief(dist.irecv(x.clone(), 1, tag=3, group=group)))
         # All who wait for that one wait for it once.
         begun = time.monotonic()
         works = [dist.isend(x, 1, tag=2, group=group) for _ in range(8)]
