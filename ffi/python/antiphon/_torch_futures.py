@@ -19,8 +19,8 @@ __all__ = ["Chain", "Outcome", "leave_behind"]
 IDLE = 5.0
 """Seconds that a thread without work stays."""
 
-FEW = 256
-"""Elements that a result has at most to be one that costs little to keep."""
+LITTLE = 4096
+"""Bytes that a result holds at most to be one that costs little to keep."""
 
 _under_way: set[Outcome] = set()
 
@@ -91,8 +91,8 @@ class Chain:
     def keep(self, work: Work, result: Any) -> None:
         """Keeps a work that is over until others are: torch's own code may be the only one that has it still, which Python does not
         see. That of DistributedDataParallel has one with a small result, which it asks for more once it has waited."""
-        small = not result or (len(result) == 1 and isinstance(result[0], torch.Tensor) and result[0].numel() <= FEW)
-        (self._small if small else self._large).append(work)
+        little = not result or (len(result) == 1 and _is_little(result[0]))
+        (self._small if little else self._large).append(work)
 
     def waited(self, work: Work) -> None:
         """Lets go of one with a large result."""
@@ -118,6 +118,14 @@ class Chain:
             _own.chain = Chain()
             complete()
             del complete
+
+
+def _is_little(tensor: Any) -> bool:
+    """Whether a tensor holds little memory: no more than a little itself, as a part of another, or by how it was made."""
+    if not isinstance(tensor, torch.Tensor) or tensor.grad_fn is not None or tensor.layout != torch.strided:
+        return False
+    storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
+    return bool(storage.nbytes() <= LITTLE)
 
 
 class Outcome:

@@ -91,7 +91,10 @@ def joined(rank, world):
     # Nothing else is kept: of large results none that was waited for, and few others.
     group, seen = dist.distributed_c10d._get_default_group(), []
     for turn in range(20):
-        work = group.allreduce([x := torch.ones(1000)])
+        # A part of a large one, too, and what keeps a graph.
+        x = [torch.ones(2000), torch.ones(2000)[:5], torch.ones(5, requires_grad=True) * 2][turn % 3]
+        with torch.no_grad():
+            work = group.allreduce([x])
         seen.append(weakref.ref(x))
         if turn >= 10:
             work.wait()
