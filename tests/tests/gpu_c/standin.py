@@ -24,7 +24,7 @@ waits = []
 _FACTS = {
     "numel", "element_size", "is_contiguous", "data_ptr", "size", "dim", "detach", "view_as", "view", "stride", "is_complex",
     "new_empty", "__get__", "requires_grad_", "__len__", "is_floating_point", "nelement", "storage_offset",
-    "is_conj", "is_neg", "as_strided",
+    "is_conj", "is_neg", "as_strided", "storage", "untyped_storage",
 }  # fmt: skip
 
 
