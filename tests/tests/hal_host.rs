@@ -98,3 +98,24 @@ fn what_finishes_inline_allocates_nothing() {
     drop(Box::new(0u64));
     assert_eq!(allocations(), before + 1, "the counter counts");
 }
+
+/// The kernel sends a signal that ends a process which makes a file longer than it may.
+#[test]
+fn a_limit_of_files_ends_no_process() {
+    const LIMITED: &str = "ANTIPHON_TEST_FILES_ARE_LIMITED";
+    if std::env::var_os(LIMITED).is_none() {
+        let own = std::env::current_exe().unwrap();
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", "ulimit -f 64; exec \"$0\" --exact a_limit_of_files_ends_no_process"]);
+        let ended = shell.arg(own).env(LIMITED, "yes").output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stdout);
+        assert!(ended.status.success() && said.contains("1 passed"), "{ended:?}");
+        return;
+    }
+    for device in [open_default(), open_posix()] {
+        device.allocate(4096).unwrap();
+        let error = device.allocate(1 << 20).unwrap_err();
+        assert!(matches!(error, HalError::OutOfMemory { .. }), "{error}");
+        assert!(error.to_string().contains("`ulimit -f`"), "{error}");
+    }
+}

@@ -11,6 +11,7 @@ use crate::ranges::Ranges;
 use rustix::fs::{self, FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
+use rustix::process::{Resource, getrlimit};
 use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -37,6 +38,10 @@ pub(super) enum FileKind {
 impl FileKind {
     /// Makes a file of `bytes` zero bytes (a multiple of the page size).
     pub(super) fn create(self, bytes: u64) -> Result<OwnedFd, Errno> {
+        // Beyond it the kernel ends a process that does not expect the signal.
+        if getrlimit(Resource::Fsize).current.is_some_and(|most| bytes > most) {
+            return Err(Errno::FBIG);
+        }
         match self {
             FileKind::Sealed => {
                 let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -174,9 +179,10 @@ impl HostMemory {
         let out_of_memory =
             |why: String| HalError::OutOfMemory { bytes, device: DEVICE_NAME.to_owned(), why };
         let failed = |error: Errno| match error {
-            Errno::NOMEM | Errno::NOSPC | Errno::FBIG | Errno::FAULT => {
+            Errno::NOMEM | Errno::NOSPC | Errno::FAULT => {
                 out_of_memory(format!("the system has none left ({error})"))
             }
+            Errno::FBIG => out_of_memory("no file may be that long (`ulimit -f`)".to_owned()),
             Errno::MFILE | Errno::NFILE => HalError::system(
                 "allocate host memory (each allocation holds a descriptor: free some, or raise the limit, \
                  `ulimit -n`)",
