@@ -51,8 +51,8 @@ impl Communicator {
     /// the others: that of rank 0 or any other, which runs until all ranks have joined.
     ///
     /// They wait for each other as long as calls do ([`Options::timeout`]), but for two minutes at the least, since programs start
-    /// less evenly than they call. Who waits longer than that logs what for. Without a limit they still wait no longer than a minute
-    /// where nobody answers at the id's address.
+    /// less evenly than they call. Who waits longer than that logs what for. Where nobody answers at the id's address they wait no
+    /// longer than a minute, or than calls do where that is more.
     ///
     /// # Errors
     /// What the bootstrap reports: a rank that did not come in time, a wrong world, a duplicate rank, an id whose process has ended.
@@ -67,9 +67,7 @@ impl Communicator {
         let mut rendezvous = tcp::Rendezvous::new(tcp::Place::Id(id.clone()), rank, world, secret);
         rendezvous.interface = options.interface.clone();
         rendezvous.timeout = patience(options);
-        if options.timeout.is_some() {
-            rendezvous.search = rendezvous.timeout;
-        }
+        rendezvous.search = search(options);
         Communicator::join_alone(tcp::connect(&rendezvous)?, options)
     }
 
@@ -111,6 +109,11 @@ fn patience(options: &Options) -> Duration {
     options.timeout.map_or(NO_LIMIT, |limit| limit.clamp(DEFAULT_TIMEOUT, NO_LIMIT))
 }
 
+/// For how long nobody may answer at an id's address, which somebody does from when the id is made.
+fn search(options: &Options) -> Duration {
+    options.timeout.map_or(tcp::DEFAULT_SEARCH, |limit| limit.max(tcp::DEFAULT_SEARCH))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,6 +125,15 @@ mod tests {
             assert_eq!(wait(Some(Duration::from_secs(limit))), Duration::from_secs(expected));
         }
         assert_eq!([wait(None), wait(Some(Duration::MAX))], [NO_LIMIT; 2]);
+    }
+
+    #[test]
+    fn a_short_limit_lets_nobody_search_for_longer() {
+        let search = |limit| search(&Options::default().with_timeout(limit));
+        for (limit, expected) in [(5, 60), (60, 60), (1800, 1800)] {
+            assert_eq!(search(Some(Duration::from_secs(limit))), Duration::from_secs(expected));
+        }
+        assert_eq!(search(None), Duration::from_secs(60));
     }
 
     #[test]
