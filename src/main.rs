@@ -3,6 +3,7 @@
 mod cli;
 
 use clap::Parser;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Names the variable that says what to log to standard error, e.g. `debug`; warnings, unless it is set.
@@ -21,7 +22,9 @@ fn main() -> ExitCode {
     match cli::execute(cli::Cli::parse()) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error}");
+            // In one piece: other ranks may fail at the same moment, and write to the same terminal.
+            let line = format!("error: {error}\n");
+            let _ = std::io::stderr().write_all(line.as_bytes());
             ExitCode::from(error.exit_status())
         }
     }
