@@ -168,19 +168,23 @@ impl Link {
                 let broken = lock(&self.sending).broken;
                 match broken.filter(|&errno| !closed(errno)) {
                     // Whichever side of the connection hears of it first.
-                    Some(errno) if silent(errno) => SILENT.to_owned(),
+                    Some(errno) if silent(errno) => return self.is_lost(mesh, SILENT),
                     Some(errno) => format!("writing to its connection failed ({errno})"),
-                    None => {
-                        self.lose(mesh, CLOSED.to_owned());
-                        return false;
-                    }
+                    None => return self.is_lost(mesh, CLOSED),
                 }
             }
             Ok(Received::Truncated) => TRUNCATED.to_owned(),
-            Err(errno) if silent(errno) => SILENT.to_owned(),
+            // A cable that is cut all ranks behind it see, each by itself.
+            Err(errno) if silent(errno) => return self.is_lost(mesh, SILENT),
             Err(errno) => format!("reading its connection failed ({errno})"),
         };
         self.give_up(mesh, cause);
+        false
+    }
+
+    /// The peer is lost; there is nothing more to read.
+    fn is_lost(&self, mesh: &Mesh, why: &str) -> bool {
+        self.lose(mesh, why.to_owned());
         false
     }
 
