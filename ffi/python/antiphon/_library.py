@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     # What checkers of types bring themselves; `typing` has it since Python 3.11.
     from typing_extensions import Self
 
-__all__ = ["Handle", "Owned", "check", "failure", "library"]
+__all__ = ["Handle", "Owned", "check", "failed", "failure", "library"]
 
 SONAME = f"libantiphon.so.{_abi.MAJOR}"
 OWN = Path(__file__).parent / "lib" / SONAME
@@ -113,8 +114,16 @@ def _leave_behind() -> None:
 os.register_at_fork(after_in_child=_leave_behind)
 
 
+def failed() -> bool:
+    """Whether the program, as it ends, does so by an exception that it did not catch. Its ranks say no goodbye then before the process does:
+    an interpreter may take seconds to end, and whoever started the ranks shall see this one fail first, and not those that miss it."""
+    return getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
+
+
 def _end() -> None:
     """Closes what is open, since the interpreter ends."""
+    if failed():
+        return
     for reference in _handles.valuerefs():
         if (handle := reference()) is not None:
             handle._end()

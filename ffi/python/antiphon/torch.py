@@ -12,6 +12,7 @@ thread; sends and receives have both.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import hashlib
@@ -28,6 +29,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroup
 
+from antiphon._library import failed
 from antiphon._torch_calls import gathering, in_turn, reducing, scattering
 from antiphon._torch_futures import leave_behind
 from antiphon._torch_lanes import Lane, SeveralWorks, end_all
@@ -61,6 +63,13 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
+
+
+@atexit.register
+def _end() -> None:
+    """The interpreter ends: ends the groups that the program has not destroyed."""
+    for group in () if failed() else list(_groups):
+        group._shut()
 
 
 class _Together(threading.local):
@@ -128,6 +137,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         self._named = self._described = ""
         self._barriers = 0
         self._shut = weakref.finalize(self, end_all, self._lanes)
+        self._shut.atexit = False
         _groups.add(self)
 
     def getBackendName(self) -> str:

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ranks import processes, run_whole
+from ranks import outcomes, processes, run_whole
 from test_pages import PROGRAMS, REPOSITORY
 
 import antiphon
@@ -70,6 +70,14 @@ def test_over_two_ranks(case, tmp_path):
 @pytest.mark.parametrize(("world", "more"), [(2, {}), (3, {}), (2, {"NODES": "2"})], ids=["two ranks", "three", "two nodes"])
 def test_a_rank_that_dies(world, more, tmp_path):
     run("dead", world, tmp_path, **more)
+
+
+def test_a_rank_that_raises_fails_first(tmp_path):
+    command = [str(RANKS), "raised", str(tmp_path / "meet")]
+    (first, _, why), (second, _, raised) = outcomes(2, command, tmp_path, python(), **environment(tmp_path))
+    # Rank 0 goes on to a barrier that rank 1 never comes to.
+    assert first and "rank 1" in why and "AssertionError" not in why, why
+    assert second and "ValueError: boom" in raised, raised
 
 
 def test_others_keep_no_rank_out(tmp_path):

@@ -9,6 +9,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -163,6 +164,20 @@ def interrupted(rank, world):
         assert isinstance(work.exception(), PeerLostError) and not work.is_success()
     print("interrupted: ok", flush=True)
     os._exit(0)
+
+
+def raised(rank, world):
+    """A rank whose program ends by an exception: the others fail when its process is gone, and not before."""
+    dist.all_reduce(torch.ones(1))
+    if rank == 1:
+        raise ValueError("boom")
+    fails("rank 1", lambda: dist.all_reduce(torch.ones(1)))
+    assert ending(sys.argv[2]).exists()
+
+
+def ending(file):
+    """What a program that ends leaves where the others look."""
+    return Path(f"{file}-ended")
 
 
 def steps(group):

@@ -1,5 +1,6 @@
 """What each rank does of `test_torch.py`: run as `torch_ranks.py CASE`, over torch.distributed's own rendezvous."""
 
+import atexit
 import os
 import resource
 import sys
@@ -7,14 +8,19 @@ import threading
 import time
 import warnings
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
+
+if sys.argv[1] == "raised":
+    # Behind all that others do when the interpreter ends: it takes its time.
+    atexit.register(lambda: (time.sleep(1), Path(f"{sys.argv[2]}-ended").touch()))
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch_checks import fails, same
 from torch_copies import copies, lists  # noqa: F401: cases, by their names.
-from torch_ends import again, dead, ended, forked, interrupted, left, monitored, strangers  # noqa: F401
+from torch_ends import again, dead, ended, forked, interrupted, left, monitored, raised, strangers  # noqa: F401
 from torch_futures import callbacks, hooks, joined  # noqa: F401
 from torch_several import sparse, unequal  # noqa: F401
 from torch_states import compiled, states  # noqa: F401
