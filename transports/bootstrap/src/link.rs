@@ -158,33 +158,28 @@ impl Link {
         let mut inbound = lock(&self.receiving);
         let mut buffer = [0u8; 16 << 10];
         let mut descriptors = Vec::new();
-        let cause = match receive(&self.socket, &mut buffer, &mut descriptors) {
+        let (reason, alone) = match receive(&self.socket, &mut buffer, &mut descriptors) {
             Ok(Received::Bytes(got)) => {
                 inbound.feed(&buffer[..got], descriptors);
                 return self.deliver(mesh, &mut inbound);
             }
             Ok(Received::Nothing) => return false,
             Ok(Received::Closed) => {
+                // Not in what the match looks at, which would keep the lock.
                 let broken = lock(&self.sending).broken;
                 match broken.filter(|&errno| !closed(errno)) {
                     // Whichever side of the connection hears of it first.
-                    Some(errno) if silent(errno) => return self.is_lost(mesh, SILENT),
-                    Some(errno) => format!("writing to its connection failed ({errno})"),
-                    None => return self.is_lost(mesh, CLOSED),
+                    Some(errno) if silent(errno) => (SILENT.to_owned(), false),
+                    Some(errno) => (format!("writing to its connection failed ({errno})"), true),
+                    None => (CLOSED.to_owned(), false),
                 }
             }
-            Ok(Received::Truncated) => TRUNCATED.to_owned(),
+            Ok(Received::Truncated) => (TRUNCATED.to_owned(), true),
             // A cable that is cut all ranks behind it see, each by itself.
-            Err(errno) if silent(errno) => return self.is_lost(mesh, SILENT),
-            Err(errno) => format!("reading its connection failed ({errno})"),
+            Err(errno) if silent(errno) => (SILENT.to_owned(), false),
+            Err(errno) => (format!("reading its connection failed ({errno})"), true),
         };
-        self.give_up(mesh, cause);
-        false
-    }
-
-    /// The peer is lost; there is nothing more to read.
-    fn is_lost(&self, mesh: &Mesh, why: &str) -> bool {
-        self.lose(mesh, why.to_owned());
+        self.lose(mesh, reason, alone);
         false
     }
 
@@ -206,24 +201,14 @@ impl Link {
                 }
                 Err(error) => error.to_string(),
             };
-            self.give_up(mesh, format!("it sent {problem}"));
+            self.lose(mesh, format!("it sent {problem}"), true);
             return false;
         }
     }
 
-    /// The peer is lost, as others see, too.
-    pub fn lose(&self, mesh: &Mesh, reason: String) {
-        mesh.lose(self.peer, reason, false);
-        self.cut();
-    }
-
-    /// This rank has no more to do with the peer, which may be well.
-    fn give_up(&self, mesh: &Mesh, reason: String) {
-        mesh.lose(self.peer, reason, true);
-        self.cut();
-    }
-
-    fn cut(&self) {
+    /// The peer is lost, or given up by this rank `alone`.
+    pub fn lose(&self, mesh: &Mesh, reason: String, alone: bool) {
+        mesh.lose(self.peer, reason, alone);
         self.end();
         // A peer that is alive but talks nonsense shall notice.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
@@ -294,7 +279,7 @@ impl Source for Watch {
             }
         }
         if !link.over.load(Ordering::SeqCst) {
-            link.lose(&mesh, ENDED.to_owned());
+            link.lose(&mesh, ENDED.to_owned(), false);
         }
     }
 }

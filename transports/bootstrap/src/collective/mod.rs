@@ -227,7 +227,7 @@ impl Ticket {
             let lost = missing.into_iter().find_map(how);
             return lost.map(|(member, how)| Err(self.gone(mesh, member, how)));
         }
-        if let Some((_, left)) = how(gatherer) {
+        if let Some((_, end)) = how(gatherer) {
             // A rank that heard of a death before this one ends its calls, and may leave, while this one still waits for it.
             let is_lost = |member: &(u32, &Gone)| matches!(member.1, Gone::Lost(_));
             let mut gone = self.group.members.iter().copied().filter_map(how);
@@ -236,7 +236,7 @@ impl Ticket {
             if lost.is_none() && self.cause_is_open().is_some_and(|left| !left.is_zero()) {
                 return None;
             }
-            let (member, how) = lost.unwrap_or((gatherer, left));
+            let (member, how) = lost.unwrap_or((gatherer, end));
             return Some(Err(self.gone(mesh, member, how)));
         }
         let round = rounds.awaiting.get_mut(&key)?;

@@ -167,7 +167,7 @@ impl TcpLinks {
                 Slot::Linked(link) if !link.is_over() => link.clone(),
                 _ => continue,
             };
-            link.lose(&mesh, reason);
+            link.lose(&mesh, reason, false);
         }
     }
 
