@@ -86,12 +86,9 @@ impl<'a> Table<'a> {
         Ok(found[side])
     }
 
-    /// Returns once `rank` is known to have entered the launch with the same call, as whoever has found its buffers knows.
+    /// Returns once `rank` is known to have entered the launch with the same call.
     #[inline]
     pub(super) fn agree(&mut self, rank: u32) -> Result<(), Stop> {
-        if self.places[rank as usize][0] == Place::Unknown {
-            self.resolve.agree(rank)?;
-        }
-        Ok(())
+        Ok(self.resolve.agree(rank)?)
     }
 }
