@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     # What checkers of types bring themselves; `typing` has it since Python 3.11.
     from typing_extensions import Self
 
-__all__ = ["Handle", "Owned", "check", "failed", "failure", "library"]
+__all__ = ["Handle", "Owned", "check", "ends_by_exception", "failure", "library"]
 
 SONAME = f"libantiphon.so.{_abi.MAJOR}"
 OWN = Path(__file__).parent / "lib" / SONAME
@@ -114,7 +114,7 @@ def _leave_behind() -> None:
 os.register_at_fork(after_in_child=_leave_behind)
 
 
-def failed() -> bool:
+def ends_by_exception() -> bool:
     """Whether the program, as it ends, does so by an exception that it did not catch. Its ranks say no goodbye then before the process does:
     an interpreter may take seconds to end, and whoever started the ranks shall see this one fail first, and not those that miss it."""
     return getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
@@ -122,7 +122,7 @@ def failed() -> bool:
 
 def _end() -> None:
     """Closes what is open, since the interpreter ends."""
-    if failed():
+    if ends_by_exception():
         return
     for reference in _handles.valuerefs():
         if (handle := reference()) is not None:

@@ -29,7 +29,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroup
 
-from antiphon._library import failed
+from antiphon._library import ends_by_exception
 from antiphon._torch_calls import gathering, in_turn, reducing, scattering
 from antiphon._torch_futures import leave_behind
 from antiphon._torch_lanes import Lane, SeveralWorks, end_all
@@ -68,7 +68,7 @@ os.register_at_fork(after_in_child=_forked)
 @atexit.register
 def _end() -> None:
     """The interpreter ends: ends the groups that the program has not destroyed."""
-    for group in () if failed() else list(_groups):
+    for group in () if ends_by_exception() else list(_groups):
         group._shut()
 
 
@@ -471,8 +471,8 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         return work
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """Returns when all ranks have called it; in time, or rank 0 says which have not. They meet by PyTorch's store, so that the group is whole
-        afterwards."""
+        """Returns when all ranks have called it; in time, or rank 0 says which have not: all of them, whatever `wait_all_ranks` says. They
+        meet by PyTorch's store, so that the group is whole afterwards."""
         self._check()
         self._barriers += 1
         key = f"antiphon {self._secret} barrier {self._barriers}"
