@@ -5,7 +5,7 @@
 
 use crate::communicator::CONTROL;
 use crate::error::ExecutorError;
-use antiphon_bootstrap::{Bootstrap, BootstrapError, Message};
+use antiphon_bootstrap::{Bootstrap, BootstrapError, Message, Voice};
 use antiphon_hal::{Device, HalError, Memory};
 use antiphon_memory::SharedMemory;
 use antiphon_transport::{Mapping, Offer, TransportError};
@@ -39,13 +39,13 @@ struct Own {
 
 /// Sends a peer's control thread a message. One that is gone needs none; whoever needs it from now on finds that it is.
 pub fn tell(
-    bootstrap: &dyn Bootstrap,
+    voice: &Voice,
     peer: u32,
     tag: u32,
     payload: Vec<u8>,
     descriptors: Vec<OwnedFd>,
 ) -> Result<(), ExecutorError> {
-    match bootstrap.send(peer, Message { channel: CONTROL, tag, payload, descriptors }) {
+    match voice.send(peer, Message { channel: CONTROL, tag, payload, descriptors }) {
         Err(BootstrapError::PeerLeft { .. } | BootstrapError::PeerLost { .. }) => Ok(()),
         sent => Ok(sent?),
     }
@@ -55,7 +55,7 @@ pub fn tell(
 fn offer_to(
     peers: impl Iterator<Item = u32>,
     offer: &Offer,
-    bootstrap: &dyn Bootstrap,
+    voice: &Voice,
 ) -> Result<(), ExecutorError> {
     let number = offer.region.to_le_bytes();
     let mut told = Vec::new();
@@ -67,11 +67,11 @@ fn offer_to(
             HalError::System { what, source }.into()
         });
         let payload = [&number, &offer.blob[..]].concat();
-        let sent = descriptors.and_then(|all| tell(bootstrap, peer, OFFER, payload, all));
+        let sent = descriptors.and_then(|all| tell(voice, peer, OFFER, payload, all));
         if let Err(error) = sent {
             // Those who know of it already keep it mapped until they hear this.
             for peer in told {
-                let _ = tell(bootstrap, peer, RETIRE, number.to_vec(), Vec::new());
+                let _ = tell(voice, peer, RETIRE, number.to_vec(), Vec::new());
             }
             return Err(error);
         }
@@ -105,7 +105,7 @@ impl Regions {
             return Ok(region);
         }
         if let Some(offer) = offer {
-            offer_to(peers(bootstrap), &offer, bootstrap)?;
+            offer_to(peers(bootstrap), &offer, &bootstrap.voice())?;
         }
         own.announced.insert(region, Arc::downgrade(memory));
         Ok(region)
@@ -116,9 +116,9 @@ impl Regions {
         &self,
         memory: &Arc<dyn Memory>,
         peers: &[u32],
-        bootstrap: &dyn Bootstrap,
+        voice: &Voice,
     ) -> Result<(), ExecutorError> {
-        offer_to(peers.iter().copied(), &self.memory.register(memory)?, bootstrap)
+        offer_to(peers.iter().copied(), &self.memory.register(memory)?, voice)
     }
 
     /// Whether peers were told about a memory.
@@ -145,7 +145,8 @@ impl Regions {
         });
         for region in gone {
             for peer in peers(bootstrap) {
-                tell(bootstrap, peer, RETIRE, region.to_le_bytes().to_vec(), Vec::new())?;
+                let region = region.to_le_bytes().to_vec();
+                tell(&bootstrap.voice(), peer, RETIRE, region, Vec::new())?;
             }
         }
         Ok(())

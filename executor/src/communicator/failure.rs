@@ -4,7 +4,7 @@ use super::{Log, Page, Shared, rank_page};
 use crate::error::{Doing, ExecutorError};
 use crate::gpu;
 use crate::shared::control::{BROKEN, LEFT};
-use antiphon_bootstrap::Bootstrap;
+use antiphon_bootstrap::{Bootstrap, Voice};
 use antiphon_hal::Memory;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 pub(super) struct Failure {
     failed: AtomicBool,
     first: Mutex<Option<ExecutorError>>,
-    /// By which peers are told, once. It keeps what it calls, and this is called by it.
-    bootstrap: Weak<dyn Bootstrap>,
+    /// By which peers are told, once.
+    voice: Voice,
     told: AtomicBool,
     /// Of a pair that another communicator's calls made: the numbers of its ranks there.
     pub(super) names: OnceLock<[u32; 2]>,
@@ -45,7 +45,7 @@ pub(super) struct Loss {
 }
 
 struct Forming {
-    end: Arc<dyn Bootstrap>,
+    end: Voice,
     /// By whatever breaks the communicator; else by an abort of this rank's alone.
     ends_with_it: bool,
 }
@@ -60,7 +60,7 @@ impl Failure {
         Failure {
             failed: AtomicBool::new(false),
             first: Mutex::default(),
-            bootstrap: Arc::downgrade(bootstrap),
+            voice: bootstrap.voice(),
             told: AtomicBool::new(false),
             names: OnceLock::new(),
             log: Mutex::default(),
@@ -141,42 +141,44 @@ impl Failure {
                 None => other.to_string(),
             },
         };
-        self.set(error);
-        // The first failure may be one that only this rank's control thread has seen.
-        if !self.told.swap(true, Ordering::Relaxed)
-            && let Some(bootstrap) = self.bootstrap.upgrade()
-        {
-            bootstrap.abort(&reason);
-        }
+        self.set(error, Some(&reason));
     }
 
-    /// Breaks the communicator here; says whether nothing had before.
-    pub(super) fn set(&self, error: ExecutorError) -> bool {
-        let reason = error.to_string();
+    /// Breaks the communicator by what the others hear of as this rank does. Does not wait.
+    pub(super) fn hear(&self, error: ExecutorError) {
+        self.set(error, None);
+        self.quieten();
+    }
+
+    /// Breaks the communicator here, and, for a reason that the others do not hear of otherwise, there.
+    fn set(&self, error: ExecutorError, reason: Option<&str>) {
+        let text = error.to_string();
         {
             let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-            if first.is_some() {
-                return false;
+            let is_first = first.is_none();
+            if is_first {
+                *first = Some(error);
             }
-            *first = Some(error);
+            match reason {
+                // Before anybody here finds it, and ends: the peers would hear of that end, and not of what it was.
+                Some(reason) if !self.told.swap(true, Ordering::Relaxed) => {
+                    self.voice.abort(reason)
+                }
+                // Else they might hear this rank's words first.
+                None if is_first => self.told.store(true, Ordering::Relaxed),
+                _ => {}
+            }
+            if !is_first {
+                return;
+            }
             self.failed.store(true, Ordering::Release);
         }
         if let Some(devices) = &self.devices {
             devices.stop();
         }
-        self.end_forming(&reason, |forming| forming.ends_with_it);
+        self.end_forming(&text, |forming| forming.ends_with_it);
         let pairs = std::mem::take(&mut *self.pairs());
-        pairs.iter().filter_map(Weak::upgrade).for_each(|pair| pair.hear_of_whole(&reason));
-        true
-    }
-
-    /// Breaks the communicator by what the others hear of as this rank does. Does not wait.
-    pub(super) fn hear(&self, error: ExecutorError) {
-        if self.set(error) {
-            // Else they might hear this rank's words first, and not what it was.
-            self.told.store(true, Ordering::Relaxed);
-        }
-        self.quieten();
+        pairs.iter().filter_map(Weak::upgrade).for_each(|pair| pair.hear_of_whole(&text));
     }
 
     /// The control thread must not wait, so it says that the rank is quiet only if no launch is being worked on:
@@ -260,9 +262,10 @@ impl Failure {
         ends_with_it: bool,
         form: impl FnOnce() -> Result<T, ExecutorError>,
     ) -> Result<T, ExecutorError> {
-        self.forming().push(Forming { end: Arc::clone(end), ends_with_it });
+        let end = end.voice();
+        self.forming().push(Forming { end: end.clone(), ends_with_it });
         let formed = form();
-        self.forming().retain(|known| !Arc::ptr_eq(&known.end, end));
+        self.forming().retain(|known| !known.end.is(&end));
         formed
     }
 

@@ -436,7 +436,7 @@ mod tests {
     fn who_waits_for_a_peers_memory_hears_what_breaks_the_communicator() {
         let mut ends = in_process_with(&["this"; 2], Duration::from_secs(60)).unwrap();
         let join = Join::begin(ends.remove(0), &host().unwrap(), &Options::default()).unwrap().join;
-        join.failure.set(ExecutorError::Aborted {
+        join.failure.hear(ExecutorError::Aborted {
             by: 1,
             reason: "it cannot be mapped".to_owned(),
             doing: Doing::default(),

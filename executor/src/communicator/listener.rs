@@ -130,4 +130,23 @@ mod tests {
         let text = error.to_string();
         assert!(text.contains("rank 2") && text.contains("it cannot be reached"), "{text}");
     }
+
+    /// Else a rank could hear of a failure and leave, and its peers of that alone.
+    #[test]
+    fn peers_are_told_before_this_rank_finds_a_failure() {
+        let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
+        for round in 0..200 {
+            let ranks = Communicator::in_process(2, &options).unwrap();
+            let failure = Arc::clone(&ranks[0].shared.failure);
+            let (by, reason, doing) = (0, "enough".to_owned(), Doing::default());
+            let error = ExecutorError::Aborted { by, reason, doing };
+            let teller = std::thread::spawn(move || failure.tell(error));
+            while !ranks[0].shared.failed() {
+                std::hint::spin_loop();
+            }
+            let told = ranks[1].shared.bootstrap.check();
+            assert!(matches!(told, Err(BootstrapError::Aborted { .. })), "{round}: {told:?}");
+            teller.join().unwrap();
+        }
+    }
 }

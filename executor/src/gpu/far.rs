@@ -39,7 +39,7 @@ impl Shared {
     /// Tells a peer's control thread something about devices.
     pub fn tell_device(&self, peer: u32, tag: u32, words: &[u64]) -> Result<(), ExecutorError> {
         let payload: Vec<u8> = words.iter().copied().flat_map(u64::to_le_bytes).collect();
-        tell(&*self.bootstrap, peer, tag, payload, Vec::new())
+        tell(&self.bootstrap.voice(), peer, tag, payload, Vec::new())
     }
 }
 

@@ -60,9 +60,8 @@ impl Ports {
 
     /// Tells a peer something that it must answer. One that has left never will.
     fn ask(&self, peer: u32, said: Said) {
-        let Some(bootstrap) = self.bootstrap.upgrade() else { return };
         // Who is lost is told of, and ends the communicator.
-        let sent = bootstrap.send(peer, said.message(CONTROL));
+        let sent = self.voice.send(peer, said.message(CONTROL));
         if matches!(sent, Err(BootstrapError::PeerLeft { .. })) {
             self.left(peer, "the job");
         }

@@ -15,7 +15,7 @@ mod wires;
 use crate::communicator::CONTROL;
 use crate::error::{Doing, ExecutorError};
 use crate::shared::control::RING;
-use antiphon_bootstrap::Bootstrap;
+use antiphon_bootstrap::{Bootstrap, Voice};
 use antiphon_hal::Memory;
 use antiphon_port::{Attended, LocalWire, MappedRegions, Opening, Wire, WireError};
 use antiphon_transport::{Peer, Transport};
@@ -69,7 +69,7 @@ pub struct PortLink {
 pub struct Ports {
     rank: u32,
     /// A handler of the bootstrap holds the ports.
-    bootstrap: Weak<dyn Bootstrap>,
+    voice: Voice,
     wires: Vec<Arc<dyn Wire>>,
     /// Wires that this rank lacks.
     closed: Vec<Arc<Closed>>,
@@ -162,7 +162,7 @@ impl Ports {
         let peers = (0..world).map(|_| Towards::default()).collect();
         Arc::new_cyclic(|ports: &Weak<Ports>| Ports {
             rank,
-            bootstrap: Arc::downgrade(bootstrap),
+            voice: bootstrap.voice(),
             wires,
             closed,
             links: (0..world).map(|_| OnceLock::new()).collect(),
@@ -195,9 +195,7 @@ impl Ports {
 
     /// Tells a peer's control thread. One that cannot be told is lost or has left, which the bootstrap tells by itself.
     fn say(&self, peer: u32, said: Said) {
-        if let Some(bootstrap) = self.bootstrap.upgrade() {
-            let _ = bootstrap.send(peer, said.message(CONTROL));
-        }
+        let _ = self.voice.send(peer, said.message(CONTROL));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

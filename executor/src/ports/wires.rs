@@ -2,8 +2,8 @@
 
 use crate::error::ExecutorError;
 use crate::regions::Regions;
-use antiphon_bootstrap::Bootstrap;
 use antiphon_bootstrap::launcher::Environment;
+use antiphon_bootstrap::{Bootstrap, Voice};
 use antiphon_hal::Memory;
 use antiphon_memory::SharedMemory;
 use antiphon_port::{
@@ -12,7 +12,7 @@ use antiphon_port::{
 };
 use antiphon_transport::{ChannelKind, Mapping, Peer, Reach, Transport};
 use log::debug;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
 /// The name of the wire between ranks that map each other's memory.
 pub const LOCAL: &str = "local";
@@ -33,8 +33,7 @@ impl MappedRegions for Mapped {
 #[derive(Debug)]
 struct AtHome {
     regions: Arc<Regions>,
-    /// Holds whoever hears of links, and so the links.
-    bootstrap: Weak<dyn Bootstrap>,
+    voice: Voice,
     peers: Vec<u32>,
 }
 
@@ -50,8 +49,7 @@ impl SharedRegions for AtHome {
     }
 
     fn share(&self, memory: &Arc<dyn Memory>) -> Result<(), WireError> {
-        let Some(bootstrap) = self.bootstrap.upgrade() else { return Ok(()) };
-        self.regions.share(memory, &self.peers, &*bootstrap).map_err(|error| WireError::System {
+        self.regions.share(memory, &self.peers, &self.voice).map_err(|error| WireError::System {
             operation: "pass memory on",
             wire: SHARED.to_owned(),
             reason: error.to_string(),
@@ -69,8 +67,8 @@ pub fn shared_wire(
     bootstrap: &Arc<dyn Bootstrap>,
     peers: Vec<u32>,
 ) -> Arc<dyn Wire> {
-    let (regions, bootstrap) = (Arc::clone(regions), Arc::downgrade(bootstrap));
-    Arc::new(SharedWire::new(Arc::new(AtHome { regions, bootstrap, peers })))
+    let (regions, voice) = (Arc::clone(regions), bootstrap.voice());
+    Arc::new(SharedWire::new(Arc::new(AtHome { regions, voice, peers })))
 }
 
 /// All kinds of wires that this build and this machine's plugins have, but for the local one; of plugins that cannot be

@@ -1,7 +1,8 @@
 //! The view that users hold: some ranks of a mesh, renumbered.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::fmt::{self, Debug, Formatter};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::absent::Gone;
@@ -58,6 +59,31 @@ impl Group {
         self.members.iter().position(|&rank| rank == member).map(|at| at as u32)
     }
 
+    /// The mesh rank of a rank of the group.
+    fn member(&self, rank: u32) -> Result<u32> {
+        let world = self.members.len() as u32;
+        let member = self.members.get(rank as usize).copied();
+        member.ok_or(BootstrapError::NoSuchRank { rank, world })
+    }
+
+    /// Fails if a rank of the group is gone, which is this one of the mesh.
+    fn check_peer(
+        &self,
+        mesh: &Mesh,
+        state: &State,
+        (rank, member): (u32, u32),
+        doing: &'static str,
+    ) -> Result<()> {
+        let peer = PeerName { rank, pid: mesh.peers[member as usize].pid };
+        match state.absent.from(self.id, member) {
+            None => Ok(()),
+            Some(Gone::Left) => Err(BootstrapError::PeerLeft { doing, peer }),
+            Some(Gone::Lost(lost)) => {
+                Err(BootstrapError::PeerLost { doing, peer, reason: lost.reason.clone() })
+            }
+        }
+    }
+
     /// Fails if the group is aborted.
     pub fn check_abort(&self, mesh: &Mesh, state: &State, doing: &'static str) -> Result<()> {
         let Some(Abort { by, reason, .. }) = state.aborted.get(&self.id) else { return Ok(()) };
@@ -67,7 +93,29 @@ impl Group {
     }
 }
 
-/// Aborts a group on behalf of this rank.
+/// Queues a message of this rank to another of the group.
+fn send(mesh: &Mesh, group: &Group, peer: u32, message: Message) -> Result<()> {
+    let doing = "sending a message";
+    let to = group.member(peer)?;
+    let Message { channel, tag, payload, descriptors } = message;
+    bounded("a message (bytes)", payload.len(), MAX_PAYLOAD)?;
+    bounded("a message (descriptors)", descriptors.len(), MAX_DESCRIPTORS)?;
+    {
+        let state = lock(&mesh.state);
+        group.check_abort(mesh, &state, doing)?;
+        group.check_peer(mesh, &state, (peer, to), doing)?;
+        if !descriptors.is_empty() && !mesh.passes_descriptors(to) {
+            let peer = PeerName { rank: peer, pid: mesh.peers[to as usize].pid };
+            return Err(BootstrapError::NoDescriptors { peer });
+        }
+    }
+    let payload = Arc::new(payload);
+    let (kind, group, stream) = (Kind::Message, group.id, channel);
+    mesh.send(to, Frame { kind, tag, group, stream, payload, descriptors });
+    Ok(())
+}
+
+/// Aborts a group on behalf of this rank, unless it has said goodbye.
 pub(crate) fn abort(mesh: &Mesh, group: &Group, reason: &str) {
     let mut end = reason.len().min(MAX_REASON);
     while !reason.is_char_boundary(end) {
@@ -81,7 +129,7 @@ pub(crate) fn abort(mesh: &Mesh, group: &Group, reason: &str) {
     };
     {
         let mut state = lock(&mesh.state);
-        if state.aborted.contains_key(&group.id) {
+        if state.closed || state.aborted.contains_key(&group.id) {
             return;
         }
         let abort = Abort { by: mesh.rank, reason: reason.to_owned(), only };
@@ -90,6 +138,42 @@ pub(crate) fn abort(mesh: &Mesh, group: &Group, reason: &str) {
     }
     let frame = Frame::plain(Kind::Abort, reason.as_bytes().to_vec());
     mesh.tell_abort(&group.members, &Frame { group: group.id, stream: only, ..frame });
+}
+
+/// Speaks for a rank in a group without being an end of it, for what the control thread calls: the last end to go says goodbye, which
+/// takes time, while the process may be ending already. Once the rank has said goodbye, it says nothing.
+#[derive(Clone)]
+pub struct Voice {
+    mesh: Weak<Mesh>,
+    group: Arc<Group>,
+}
+
+impl Voice {
+    /// As [`Bootstrap::send`].
+    ///
+    /// # Errors
+    /// As `Bootstrap::send`.
+    pub fn send(&self, peer: u32, message: Message) -> Result<()> {
+        self.mesh.upgrade().map_or(Ok(()), |mesh| send(&mesh, &self.group, peer, message))
+    }
+
+    /// As [`Bootstrap::abort`].
+    pub fn abort(&self, reason: &str) {
+        if let Some(mesh) = self.mesh.upgrade() {
+            abort(&mesh, &self.group, reason);
+        }
+    }
+
+    /// Whether both speak in the name of one end.
+    pub fn is(&self, other: &Voice) -> bool {
+        Arc::ptr_eq(&self.group, &other.group)
+    }
+}
+
+impl Debug for Voice {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Voice").field("members", &self.group.members).finish_non_exhaustive()
+    }
 }
 
 /// One rank's end of a group.
@@ -113,24 +197,6 @@ impl Member {
 
     fn mesh(&self) -> &Mesh {
         &self.session.0
-    }
-
-    /// The mesh rank of a rank of the group.
-    fn member(&self, rank: u32) -> Result<u32> {
-        let world = self.world();
-        let member = self.group.members.get(rank as usize).copied();
-        member.ok_or(BootstrapError::NoSuchRank { rank, world })
-    }
-
-    fn check_peer(&self, state: &State, rank: u32, member: u32, doing: &'static str) -> Result<()> {
-        let peer = PeerName { rank, pid: self.mesh().peers[member as usize].pid };
-        match state.absent.from(self.group.id, member) {
-            None => Ok(()),
-            Some(Gone::Left) => Err(BootstrapError::PeerLeft { doing, peer }),
-            Some(Gone::Lost(lost)) => {
-                Err(BootstrapError::PeerLost { doing, peer, reason: lost.reason.clone() })
-            }
-        }
     }
 }
 
@@ -163,24 +229,7 @@ impl Bootstrap for Member {
     }
 
     fn send(&self, peer: u32, message: Message) -> Result<()> {
-        let doing = "sending a message";
-        let to = self.member(peer)?;
-        let Message { channel, tag, payload, descriptors } = message;
-        bounded("a message (bytes)", payload.len(), MAX_PAYLOAD)?;
-        bounded("a message (descriptors)", descriptors.len(), MAX_DESCRIPTORS)?;
-        {
-            let state = lock(&self.mesh().state);
-            self.group.check_abort(self.mesh(), &state, doing)?;
-            self.check_peer(&state, peer, to, doing)?;
-            if !descriptors.is_empty() && !self.mesh().passes_descriptors(to) {
-                let peer = PeerName { rank: peer, pid: self.mesh().peers[to as usize].pid };
-                return Err(BootstrapError::NoDescriptors { peer });
-            }
-        }
-        let payload = Arc::new(payload);
-        let (kind, group, stream) = (Kind::Message, self.group.id, channel);
-        self.mesh().send(to, Frame { kind, tag, group, stream, payload, descriptors });
-        Ok(())
+        send(self.mesh(), &self.group, peer, message)
     }
 
     fn subscribe(&self, channel: u64, handler: Arc<dyn Handler>) -> Result<()> {
@@ -221,7 +270,7 @@ impl Bootstrap for Member {
         let Some(rank) = members.iter().position(|&rank| rank == self.rank) else {
             return Err(bad("the calling rank is not listed"));
         };
-        let ranks: Result<Vec<u32>> = members.iter().map(|&rank| self.member(rank)).collect();
+        let ranks: Result<Vec<u32>> = members.iter().map(|&rank| self.group.member(rank)).collect();
         let ranks = ranks.map_err(|_| bad("a rank is out of range"))?;
         let group = Group::of(self.group.id, id, ranks, self.group.limit);
         Ok(Member::end_of(self.session.clone(), group, rank as u32))
@@ -240,20 +289,24 @@ impl Bootstrap for Member {
         abort(self.mesh(), &self.group, reason);
     }
 
+    fn voice(&self) -> Voice {
+        Voice { mesh: Arc::downgrade(&self.session.0), group: Arc::clone(&self.group) }
+    }
+
     fn check(&self) -> Result<()> {
         let doing = "checking the group";
         let state = lock(&self.mesh().state);
         self.group.check_abort(self.mesh(), &state, doing)?;
         for (rank, &member) in (0..).zip(&self.group.members) {
             if matches!(state.absent.gone.get(&member), Some(Gone::Lost(_))) {
-                self.check_peer(&state, rank, member, doing)?;
+                self.group.check_peer(self.mesh(), &state, (rank, member), doing)?;
             }
         }
         Ok(())
     }
 
     fn has_left(&self, peer: u32) -> Result<bool> {
-        let member = self.member(peer)?;
+        let member = self.group.member(peer)?;
         let state = lock(&self.mesh().state);
         Ok(matches!(state.absent.from(self.group.id, member), Some(Gone::Left)))
     }
@@ -264,6 +317,6 @@ impl Bootstrap for Member {
     }
 
     fn peer(&self, rank: u32) -> Result<PeerInfo> {
-        self.member(rank).map(|member| self.mesh().peers[member as usize])
+        self.group.member(rank).map(|member| self.mesh().peers[member as usize])
     }
 }

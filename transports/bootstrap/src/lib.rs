@@ -20,7 +20,8 @@
 //! # Threads
 //! One control thread per process serves all meshes. It starts with the first mesh and stays parked afterwards. All
 //! handlers run on it, one at a time, so a handler must not block; a blocking bootstrap call inside a handler returns
-//! [`BootstrapError::InsideHandler`] instead of hanging.
+//! [`BootstrapError::InsideHandler`] instead of hanging. A handler speaks by a [`Voice`]: if it held an end, and that were the last, the
+//! goodbye would be said on this thread, for which no process waits that ends.
 //!
 //! # Trust
 //! Links between processes of one node use abstract Unix sockets, whose names hold 128 random bits and vanish with the job. The
@@ -60,6 +61,7 @@ use std::time::Duration;
 pub use collective::Ticket;
 pub use error::{BootstrapError, Lost, PeerName, Result};
 pub use frame::{MAX_DESCRIPTORS, MAX_PAYLOAD};
+pub use group::Voice;
 pub use local::{in_process, in_process_with};
 
 /// How long a blocking call waits where nothing else was asked for.
@@ -201,6 +203,9 @@ pub trait Bootstrap: Send + Sync {
     /// with the same reason. Of several aborts the first counts. Other groups, also those made from this one, are not
     /// touched.
     fn abort(&self, reason: &str);
+
+    /// What speaks for this rank in the group without being an end of it: for handlers, and what they call.
+    fn voice(&self) -> Voice;
 
     /// Whether the group is whole.
     ///

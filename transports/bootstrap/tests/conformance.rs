@@ -298,6 +298,32 @@ fn abort_ends_waits_and_is_told(make: Factory) {
     assert!(error.to_string().contains("aborted by rank 0 (pid"), "{error}");
 }
 
+fn a_voice_speaks_for_an_end_and_keeps_none(make: Factory) {
+    let mut ends = make(3, PATIENCE);
+    let recorder = Recorder::new();
+    ends[0].subscribe(0, recorder.clone()).unwrap();
+    let [one, two] = [1, 2].map(|rank: usize| ends[rank].voice());
+    assert!(two.is(&two.clone()) && !two.is(&one));
+    two.send(0, Message { payload: b"word".to_vec(), ..Message::default() }).unwrap();
+    assert!(matches!(recorder.wait_for(1)[..], [Event::Message { from: 2, .. }]));
+    let bad = two.send(3, Message::default());
+    assert_eq!(bad, Err(BootstrapError::NoSuchRank { rank: 3, world: 3 }));
+    drop(ends.pop());
+    let error = ends[0].barrier().unwrap_err();
+    assert!(matches!(error, BootstrapError::PeerLeft { .. }), "{error}");
+    // Who has said goodbye says nothing behind that.
+    two.abort("late");
+    assert_eq!(two.send(0, Message::default()), Ok(()));
+    let pair: Vec<_> = ends.iter().map(|end| end.group(1, &[0, 1]).unwrap()).collect();
+    let begun: Vec<_> = pair.iter().map(|end| end.barrier_begin().unwrap()).collect();
+    begun.into_iter().for_each(|ticket| drop(ticket.wait().unwrap()));
+    ends[0].check().unwrap();
+    one.abort("enough");
+    assert!(matches!(ends[1].check(), Err(BootstrapError::Aborted { .. })));
+    let told = Event::Aborted { by: 1, reason: "enough".into() };
+    assert_eq!(recorder.wait_for(2)[1], told);
+}
+
 fn a_timeout_names_the_missing(make: Factory) {
     let ends = make(4, Duration::from_millis(150));
     let early = ends[2].exchange_begin(b"here").unwrap();
@@ -556,6 +582,7 @@ suite!(
         all_may_send_before_any_receives,
         limits_are_errors,
         abort_ends_waits_and_is_told,
+        a_voice_speaks_for_an_end_and_keeps_none,
         a_timeout_names_the_missing,
         a_group_has_a_limit_of_its_own,
         a_limit_may_be_of_any_length,

@@ -6,10 +6,10 @@
 
 use super::*;
 use crate::ports;
-use antiphon_bootstrap::{Handler, Lost, Message, PeerInfo, Result as BootstrapResult};
+use antiphon_bootstrap::{Handler, Lost, Message, PeerInfo, Result as BootstrapResult, Voice};
 use antiphon_port::Wire;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Once, OnceLock, Weak};
+use std::sync::{Once, OnceLock};
 
 /// The group in which ranks begin anew. Splits are numbered from 0, subsets from half of all numbers, and pairs from the last.
 const GROUP: u64 = (1 << 63) - 1;
@@ -38,7 +38,7 @@ struct Islands {
 }
 
 /// Passes on an abort of the group in which ranks began. Losses are heard in every group.
-struct Whole(Weak<dyn Bootstrap>);
+struct Whole(Voice);
 
 impl Handler for Whole {
     fn message(&self, _: u32, _: u32, _: &[u8], _: Vec<OwnedFd>) {
@@ -48,9 +48,7 @@ impl Handler for Whole {
     fn peer_lost(&self, _: u32, _: &Lost) {}
 
     fn aborted(&self, by: u32, reason: &str) {
-        if let Some(ranks) = self.0.upgrade() {
-            ranks.abort(&format!("aborted by rank {by}: {reason}"));
-        }
+        self.0.abort(&format!("aborted by rank {by}: {reason}"));
     }
 }
 
@@ -96,7 +94,7 @@ impl Probed {
         let greeted = greeted.among(join.crowd);
         // What was heard there until now is no more.
         drop(join);
-        let ends = Arc::new(Whole(Arc::downgrade(&ranks)));
+        let ends = Arc::new(Whole(ranks.voice()));
         let _ = whole.set(Subscription::new(&began_in, ends)?);
         Ok(Parted::Anew(greeted))
     }
@@ -259,6 +257,10 @@ impl Bootstrap for Islands {
         self.ranks.abort(reason);
     }
 
+    fn voice(&self) -> Voice {
+        self.ranks.voice()
+    }
+
     fn check(&self) -> BootstrapResult<()> {
         self.ranks.check()
     }
@@ -330,7 +332,7 @@ mod tests {
     fn what_ends_the_group_that_ranks_began_in_ends_the_one_that_they_are_in() {
         let ends = in_process_with(&["this"; 2], Duration::from_secs(60)).unwrap();
         let again: Vec<_> = ends.iter().map(|end| end.group(GROUP, &[0, 1]).unwrap()).collect();
-        let whole = Arc::new(Whole(Arc::downgrade(&again[1])));
+        let whole = Arc::new(Whole(again[1].voice()));
         let heard = Subscription::new(&ends[1], whole).unwrap();
         ends[0].abort("enough");
         for end in &again {
