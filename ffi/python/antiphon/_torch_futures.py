@@ -153,6 +153,7 @@ class Outcome:
         # Held while it is decided who completes the future: who asks for it, or who settles.
         self._deciding = threading.Lock()
         self._work: Work | None = None
+        self._say: Callable[[], None] | None = None
         self._gate: Any = None
         self._future: Any = None
 
@@ -162,6 +163,14 @@ class Outcome:
             if not self.over:
                 self._work = work
                 _under_way.add(self)
+
+    def before_anybody(self, say: Callable[[], None]) -> None:
+        """Has something said once the call is over, before anybody who waits for it goes on. It waits for nothing."""
+        with self._deciding:
+            if not self.over:
+                self._say = say
+                return
+        say()
 
     def waited(self, work: Work) -> None:
         """Somebody has waited for a work."""
@@ -185,7 +194,10 @@ class Outcome:
                 self._kept.keep(self._work, result)
             self.over = True
             gate, self._gate, self._work = self._gate, None, None
+            say, self._say = self._say, None
             _under_way.discard(self)
+        if say is not None:
+            say()
         self._going.release()
         if gate is not None:
             # Not here: what the future calls may wait for calls that this thread is to make.

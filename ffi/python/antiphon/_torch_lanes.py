@@ -28,7 +28,7 @@ class HostWork(SourcedWork):
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__()
-        self._outcome = outcome
+        self.outcome = outcome
         self.limit: float | None = None
         """Seconds that a `wait` may take that says none itself."""
         self.meeting: Callable[[Limit], None] | None = None
@@ -41,23 +41,23 @@ class HostWork(SourcedWork):
         """Returns when the call is done, and raises what went wrong. With a timeout it raises TimedOutError when that is over; the
         call goes on. Without one the group's decides."""
         limit = Limit.of(timeout, self.limit)
-        if self.meeting and not self._outcome.over:
+        if self.meeting and not self.outcome.over:
             self.meeting(limit)
-        if not self._outcome.wait(limit.left()):
+        if not self.outcome.wait(limit.left()):
             raise limit.error()
         self._held = None
-        self._outcome.waited(self)
-        self._outcome.value()
+        self.outcome.waited(self)
+        self.outcome.value()
         return True
 
     def get_future(self) -> Any:
         """What is done when the call is, and has its tensors."""
         self._held = None
-        return self._outcome.future()
+        return self.outcome.future()
 
     def is_completed(self) -> bool:
         """Whether the call is done. Does not wait."""
-        return self._outcome.over
+        return self.outcome.over
 
     def is_success(self) -> bool:
         """Whether the call is done, and nothing went wrong. Does not wait."""
@@ -65,12 +65,12 @@ class HostWork(SourcedWork):
 
     def exception(self) -> BaseException | None:
         """What went wrong, if the call is done and something did."""
-        return self._outcome.failed
+        return self.outcome.failed
 
     def result(self) -> Any:
         """The call's tensors, once it is done: waits for that as `wait` does."""
         self.wait()
-        return self._outcome.result
+        return self.outcome.result
 
 
 class Lane:

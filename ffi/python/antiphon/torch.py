@@ -34,6 +34,7 @@ from antiphon._torch_calls import gathering, in_turn, reducing, scattering
 from antiphon._torch_futures import leave_behind
 from antiphon._torch_lanes import Lane, SeveralWorks, end_all
 from antiphon._torch_meeting import Meeting, aborted, agree, check_room, destroyed, forked, meet, meet_far, watch
+from antiphon._torch_profiled import profiled
 from antiphon._torch_sides import Parts, Side, joined, listed, listed_twice, parted, tensors_of
 from antiphon._torch_streams import Body, Limit, Line, name_of_device, on_one_device, seconds_of
 from antiphon._torch_untraced import untraced
@@ -82,23 +83,26 @@ class _Together(threading.local):
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
-def _coalesced(call: _Call) -> _Call:
-    """A call whose work is waited for with others where calls are made together. One that is refused ends that: nobody may come to
-    do so."""
+def _called(name: str) -> Callable[[_Call], _Call]:
+    """A call, as profilers name it, whose work is waited for with others where calls are made together. One that is refused ends that:
+    nobody may come to do so."""
 
-    @functools.wraps(call)
-    def made(group: AntiphonProcessGroup, *given: Any, **named: Any) -> Any:
-        together = group._together
-        try:
-            work = call(group, *given, **named)
-        except BaseException:
-            together.works = None
-            raise
-        if together.works is not None:
-            together.works.append(work)
-        return work
+    def decorated(call: _Call) -> _Call:
+        @functools.wraps(call)
+        def made(group: AntiphonProcessGroup, *given: Any, **named: Any) -> Any:
+            together = group._together
+            try:
+                work = profiled(name, lambda: call(group, *given, **named))
+            except BaseException:
+                together.works = None
+                raise
+            if together.works is not None:
+                together.works.append(work)
+            return work
 
-    return cast("_Call", made)
+        return cast("_Call", made)
+
+    return decorated
 
 
 class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
@@ -274,7 +278,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
     # The collectives; their arguments are torch's.
 
-    @_coalesced
+    @_called("all_reduce")
     def allreduce(self, tensors: list[Any], opts: Any = None) -> Any:
         """Reduces each tensor over all ranks, in place."""
         op = _op(opts)
@@ -283,7 +287,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
     allreduce_coalesced = allreduce
 
-    @_coalesced
+    @_called("broadcast")
     def broadcast(self, tensors: list[Any], opts: Any = None) -> Any:
         """Gives every rank the root's tensors."""
         root = opts.rootRank if hasattr(opts, "rootRank") else int(opts or 0)
@@ -296,7 +300,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, tensors, sides)
 
-    @_coalesced
+    @_called("reduce")
     def reduce(self, tensors: list[Any], opts: Any = None) -> Any:
         """Reduces each tensor over all ranks, into the root's."""
         op, root = _op(opts), opts.rootRank
@@ -309,7 +313,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, tensors, sides)
 
-    @_coalesced
+    @_called("all_gather")
     def allgather(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
         """Gives every rank the tensors of all."""
         pairs = zip(listed_twice(output_tensors), listed(input_tensors), strict=True)
@@ -321,7 +325,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         turned = [list(outputs) for outputs in zip(*output_lists, strict=True)]
         return self.allgather(turned, input_list, opts)
 
-    @_coalesced
+    @_called("all_gather_into_tensor")
     def _allgather_base(self, output: Any, input: Any, opts: Any = None) -> Any:
         whole, source = Side(output), Side(input, given=True)
 
@@ -331,7 +335,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, [output], [whole, source])
 
-    @_coalesced
+    @_called("all_gather_into_tensor")
     def allgather_into_tensor_coalesced(self, outputs: list[Any], inputs: list[Any], opts: Any = None) -> Any:
         """Gives every rank the tensors of all, joined."""
         pairs = [(Side(output), Side(input, given=True)) for output, input in zip(outputs, inputs, strict=True)]
@@ -343,7 +347,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, outputs, [side for pair in pairs for side in pair])
 
-    @_coalesced
+    @_called("reduce_scatter")
     def reduce_scatter(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
         """Gives rank r the reduction of all ranks' r-th tensors."""
         op = _op(opts)
@@ -351,7 +355,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         body, sides = in_turn([scattering(output, inputs, op, self._rank, self._size) for output, inputs in pairs])
         return self._submit(body, output_tensors, sides)
 
-    @_coalesced
+    @_called("reduce_scatter_tensor")
     def _reduce_scatter_base(self, outputTensor: Any, inputTensor: Any, opts: Any = None) -> Any:
         op = _op(opts)
         whole, side = Side(inputTensor, reduced=op, given=True), Side(outputTensor, reduced=op)
@@ -362,7 +366,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, [outputTensor], [whole, side])
 
-    @_coalesced
+    @_called("reduce_scatter_tensor")
     def reduce_scatter_tensor_coalesced(self, outputs: list[Any], inputs: list[Any], opts: Any = None) -> Any:
         """Gives rank r the reduction of all ranks' r-th parts."""
         op = _op(opts)
@@ -376,7 +380,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, outputs, [side for pair in pairs for side in pair])
 
-    @_coalesced
+    @_called("all_to_all_single")
     def alltoall_base(
         self,
         output_tensor: Any,
@@ -399,7 +403,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, [output_tensor], [whole, source])
 
-    @_coalesced
+    @_called("all_to_all")
     def alltoall(self, output_tensor: list[Any], input_tensor: list[Any], opts: Any = None) -> Any:
         """Sends the r-th tensor to rank r, and receives one from it."""
         sends, receives = ([tensor.numel() for tensor in listed] for listed in (input_tensor, output_tensor))
@@ -412,7 +416,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, output_tensor, [source, whole])
 
-    @_coalesced
+    @_called("gather")
     def gather(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
         """Gives the root the tensors of all."""
         root, (source,) = opts.rootRank, input_tensors
@@ -426,7 +430,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, list(outputs), [side, *([whole] if whole else [])])
 
-    @_coalesced
+    @_called("gather")
     def gather_single(self, output: Any, input: Any, opts: Any = None) -> Any:
         """Gives the root the tensors of all, joined."""
         root, source = opts.rootRank, Side(input, given=True)
@@ -445,7 +449,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
     all_to_all_single = alltoall_base
 
-    @_coalesced
+    @_called("scatter")
     def scatter(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
         """Gives rank r the root's r-th tensor."""
         root, (output,) = opts.rootRank, output_tensors
@@ -460,15 +464,17 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
     def barrier(self, opts: Any = None) -> Any:
         """Is done once all ranks have called it; of a group with tensors on GPUs, once what their streams had then is done."""
+        work = profiled("barrier", lambda: self._barrier(opts))
+        work.limit = seconds_of(getattr(opts, "timeout", None))
+        return work
+
+    def _barrier(self, opts: Any) -> Any:
         with self._making:
             device = self._gpu[0].device if self._gpu else _device_of_barrier(opts)
             if device is None:
-                work = self._host.submit(lambda communicator: communicator.barrier(), [])
-            else:
-                line, communicator = self._on(device)
-                work = line.barrier(communicator)
-        work.limit = seconds_of(getattr(opts, "timeout", None))
-        return work
+                return self._host.submit(lambda communicator: communicator.barrier(), [])
+            line, communicator = self._on(device)
+            return line.barrier(communicator)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Returns when all ranks have called it; in time, or rank 0 says which have not: all of them, whatever `wait_all_ranks` says. They
@@ -480,7 +486,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
     # Between two ranks.
 
-    @_coalesced
+    @_called("send")
     def send(self, tensors: list[Any], dstRank: int, tag: int = 0) -> Any:
         """Sends a tensor to a rank, which receives one of the same size by the same tag. Each tag takes a thread and descriptors for
         as long as the group lasts."""
@@ -493,7 +499,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._lane(self._rank, dstRank, tag, side).transfer(body, side, tensors)
 
-    @_coalesced
+    @_called("recv")
     def recv(self, tensors: list[Any], srcRank: int, tag: int = 0) -> Any:
         """Receives a tensor from a rank."""
         (tensor,) = tensors

@@ -23,7 +23,7 @@ from torch_copies import copies, lists  # noqa: F401: cases, by their names.
 from torch_ends import again, dead, ended, forked, interrupted, left, monitored, raised, strangers  # noqa: F401
 from torch_futures import callbacks, hooks, joined  # noqa: F401
 from torch_several import sparse, unequal  # noqa: F401
-from torch_states import compiled, states  # noqa: F401
+from torch_states import compiled, profiled, states  # noqa: F401
 
 import antiphon.torch  # noqa: F401: it registers the backend.
 

@@ -1,9 +1,9 @@
-"""Cases of `torch_ranks.py`: what PyTorch saves of a program, gives to all ranks of it, and compiles."""
+"""Cases of `torch_ranks.py`: what PyTorch saves of a program, gives to all ranks of it, compiles, and sees of it."""
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch_checks import same
+from torch_checks import fails, same
 
 
 def states(rank, world):
@@ -65,3 +65,28 @@ def compiled(rank, world):
         same(z, [2 * own + 3] * 2)
         if rank == 1:
             same(y, [2 * world * (own + 1)] * 2)
+
+
+def profiled(rank, world):
+    """A profiler sees each call until it is over, also where a thread makes it."""
+    store = dist.distributed_c10d._get_default_store()
+    x, parts = torch.ones(4), [torch.zeros(4) for _ in range(world)]
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+        if rank == 0:
+            work = dist.all_reduce(x, async_op=True)
+            with torch.autograd.profiler.record_function("the other comes"):
+                store.set("come", "now")
+            work.wait()
+        else:
+            store.get("come")
+            dist.all_reduce(x)
+        dist.all_gather(parts, x)
+        dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
+        dist.barrier()
+        fails("BAND", lambda: dist.all_reduce(x, dist.ReduceOp.BAND))
+    events = {event.name: event for event in seen.events()}
+    calls = [name for name in events if name.startswith("antiphon:")]
+    assert sorted(calls) == sorted(f"antiphon:{name}" for name in ["all_gather", "all_reduce", "barrier", ("send", "recv")[rank]])
+    if rank == 0:
+        assert events["antiphon:all_reduce"].time_range.end > events["the other comes"].time_range.start
+    same(x, [float(world)] * 4)
