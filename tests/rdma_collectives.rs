@@ -151,7 +151,7 @@ fn faults() -> [Run; 4] {
         let job = "start bench allreduce --size 64K --iters 10000000 --timeout 60s --wire rdma";
         command(name, &format!("{job}\nunder_way 4000 || {{ finish; exit 1; }}\n{script}"))
     };
-    let cut = "/bin/ip link set ve1 down; all_say 30 'lost the rdma link to rank [0-3]' 0 1 2 3";
+    let cut = "/bin/ip link set ve1 down; all_say 30 'to rank [0-3]: lost the rdma link' 0 1 2 3";
     [
         fault("a rank is killed", "kill -KILL $pid3; all_say 30 'rank 3 .* is lost' 0 1 2"),
         fault("the cable is cut", cut),

@@ -201,7 +201,7 @@ fn queued(peer: u32, posted: Result<Posted, WireError>) -> Result<bool, Unposted
 fn lost(peer: u32, error: &WireError) -> Unposted {
     match error {
         WireError::Lost { .. } => Unposted::Blocked(Blocked::Link(peer)),
-        error => Unposted::Failed(Fault::Link(peer, error.to_string())),
+        error => Unposted::Failed(Fault::Link(peer, error.reason())),
     }
 }
 

@@ -191,7 +191,7 @@ impl Ports {
                 let stood =
                     opening.connect(&address).and_then(|link| self.stand(peer, Some(wire), link));
                 if let Err(error) = stood {
-                    let why = error.to_string();
+                    let why = error.reason();
                     self.state().peers[peer as usize].refused = Some(why.clone());
                     self.say(peer, Said::Refuse { why });
                 }

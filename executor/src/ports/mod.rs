@@ -241,7 +241,7 @@ impl Ports {
             return None;
         }
         let said = self.state().peers[peer as usize].refused.clone();
-        Some(said.unwrap_or_else(|| error.to_string()))
+        Some(said.unwrap_or_else(|| error.reason()))
     }
 
     /// Ends all links, and those that are on their way, for good: no wire writes to this rank's memory any more, or reads
@@ -326,5 +326,5 @@ impl Ports {
 
 /// The error of a launch that needs a lost link.
 fn lost(peer: u32, error: &WireError) -> ExecutorError {
-    ExecutorError::Link { peer, reason: error.to_string(), doing: Doing::default() }
+    ExecutorError::Link { peer, reason: error.reason(), doing: Doing::default() }
 }

@@ -1,5 +1,9 @@
 //! The errors of wires.
 
+/// What to do about a link that is lost.
+const LOST: &str =
+    "see what became of that rank and of the network between, and start the job again";
+
 /// What can go wrong on a wire.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -41,10 +45,7 @@ pub enum WireError {
         allowed: String,
     },
     /// The link to a peer is broken for good.
-    #[error(
-        "lost the {wire} link to rank {peer}: {reason}; see what became of that rank and of the network between, and \
-         start the job again"
-    )]
+    #[error("lost the {wire} link to rank {peer}: {reason}; {LOST}")]
     Lost {
         /// The wire.
         wire: String,
@@ -69,6 +70,16 @@ pub enum WireError {
 }
 
 impl WireError {
+    /// What happened, without the rank at the other end: for who names it, by the number that it has there.
+    pub fn reason(&self) -> String {
+        match self {
+            WireError::Lost { wire, reason, .. } => {
+                format!("lost the {wire} link: {reason}; {LOST}")
+            }
+            other => other.to_string(),
+        }
+    }
+
     /// The wire's name.
     pub fn wire(&self) -> &str {
         match self {
@@ -78,5 +89,20 @@ impl WireError {
             | WireError::Lost { wire, .. }
             | WireError::System { wire, .. } => wire,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_leaves_the_ranks_number_to_who_gives_it() {
+        let (wire, reason) = ("tcp".to_owned(), "it closed".to_owned());
+        let lost = WireError::Lost { wire, peer: 3, reason };
+        assert!(lost.to_string().starts_with("lost the tcp link to rank 3: it closed; see what"));
+        assert!(lost.reason().starts_with("lost the tcp link: it closed; see what"));
+        let other = WireError::Unsupported { operation: "add", wire: "tcp".to_owned() };
+        assert_eq!(other.reason(), other.to_string());
     }
 }

@@ -231,7 +231,7 @@ impl Inner {
             return Ok(link);
         }
         let lost = |error: WireError| {
-            let (reason, doing) = (error.to_string(), Doing::default());
+            let (reason, doing) = (error.reason(), Doing::default());
             ExecutorError::Link { peer, reason, doing }
         };
         let made: Arc<dyn Link> = if shared.is_staged(peer) {
@@ -266,7 +266,7 @@ impl Inner {
             Ok(Box::new(path) as Box<dyn Path>)
         });
         let staged = staged.map_err(|error| {
-            let (reason, doing) = (error.to_string(), Doing::default());
+            let (reason, doing) = (error.reason(), Doing::default());
             ExecutorError::Link { peer, reason, doing }
         })?;
         shared.tell_device(peer, PARCELS, &[region, PARCELS_BYTES])?;
@@ -316,7 +316,7 @@ impl Inner {
                 match served.drain.turn() {
                     Ok(some) => moved |= some,
                     Err(DrainError { request, reason, .. }) => {
-                        return self.fail(request.channel as u32, reason.to_string());
+                        return self.fail(request.channel as u32, reason.reason());
                     }
                 }
             }
