@@ -128,12 +128,12 @@ impl Communicator {
         Ok(Communicator { collectives: Arc::new(Collectives::new(communicator)?) })
     }
 
-    /// Divides the ranks into groups: ranks of one `color` form a new communicator, ordered by `key`, then by rank.
-    /// Every rank calls it; a rank that passes `None` joins no group.
+    /// Divides the ranks into groups: ranks of one `color` form a new communicator, ordered by `key`, which may be negative, then by
+    /// rank. Every rank calls it; a rank that passes `None` joins no group.
     ///
     /// # Errors
     /// The communicator's failure, or what the bootstrap reports.
-    pub fn split(&self, color: Option<u32>, key: u32) -> Result<Option<Communicator>> {
+    pub fn split(&self, color: Option<u32>, key: impl Into<i64>) -> Result<Option<Communicator>> {
         let end = executor::Communicator::split(self, color, key)?;
         end.as_ref().map(Communicator::new).transpose()
     }

@@ -118,6 +118,8 @@ fn groups_have_collectives_of_their_own() {
         group.all_reduce(&mut sum, Op::Sum)?;
         assert_eq!(sum, [2 + 2 * (me % 2)]);
         assert!(rank.split(None, 0)?.is_none());
+        let turned = rank.split(Some(0), -i64::from(me))?.expect("a color was passed");
+        assert_eq!(turned.rank(), 3 - me);
         Ok(())
     });
 }

@@ -1021,8 +1021,8 @@ antiphon_result antiphon_communicator_create_in_process(uint32_t world,
                                                         struct antiphon_communicator **out_communicators);
 
 /**
- * Divides the ranks into groups: ranks of one color form a new one, ordered by key, then by rank. Every rank calls
- * it; one that passes a negative color joins none, and gets null.
+ * Divides the ranks into groups: ranks of one color form a new one, ordered by key, then by rank. A key counts as the
+ * `int32_t` of its bits, so that it may be negative. Every rank calls it; one that passes a negative color joins none, and gets null.
  *
  * Any thread may call it, in the same order among a communicator's calls on all ranks.
  *

@@ -198,8 +198,8 @@ pub unsafe extern "C" fn antiphon_communicator_create_in_process(
     })
 }
 
-/// Divides the ranks into groups: ranks of one color form a new one, ordered by key, then by rank. Every rank calls
-/// it; one that passes a negative color joins none, and gets null.
+/// Divides the ranks into groups: ranks of one color form a new one, ordered by key, then by rank. A key counts as the
+/// `int32_t` of its bits, so that it may be negative. Every rank calls it; one that passes a negative color joins none, and gets null.
 ///
 /// Any thread may call it, in the same order among a communicator's calls on all ranks.
 ///
@@ -216,7 +216,8 @@ pub unsafe extern "C" fn antiphon_communicator_split(
         let out = Out::new(out_communicator, "out_communicator")?;
         // SAFETY: as this function's.
         let collectives = unsafe { borrow::<Collectives>(communicator)? };
-        let group = collectives.communicator().split(u32::try_from(color).ok(), key)?;
+        let group =
+            collectives.communicator().split(u32::try_from(color).ok(), key.cast_signed())?;
         let handle = group.as_ref().map_or(Ok(std::ptr::null_mut()), handle)?;
         // SAFETY: as this function's.
         unsafe { out.set(handle) };

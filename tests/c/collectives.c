@@ -279,7 +279,7 @@ static void *rank_main(void *argument)
     plans(c, me);
 
     /* The first two, in the other order; the others are in no group. */
-    OK(antiphon_communicator_split(c, me < 2 ? 5 : -1, 10 - me, &half));
+    OK(antiphon_communicator_split(c, me < 2 ? 5 : -1, 0u - me, &half));
     CHECK((half == NULL) == (me >= 2));
     if (half) {
         int32_t one = 1;

@@ -42,8 +42,8 @@ pub(crate) struct Way {
 }
 
 impl Communicator {
-    /// Divides the ranks into groups: ranks of one `color` form a new communicator, ordered by `key`, then by rank.
-    /// Every rank calls it; a rank that passes `None` joins no group. Until its group has formed, what breaks this communicator,
+    /// Divides the ranks into groups: ranks of one `color` form a new communicator, ordered by `key`, which may be negative, then by
+    /// rank. Every rank calls it; a rank that passes `None` joins no group. Until its group has formed, what breaks this communicator,
     /// such as an abort, ends the call.
     ///
     /// # Errors
@@ -51,19 +51,19 @@ impl Communicator {
     pub fn split(
         &self,
         color: Option<u32>,
-        key: u32,
+        key: impl Into<i64>,
     ) -> Result<Option<Communicator>, ExecutorError> {
         let number = self.shared.splits.fetch_add(1, Ordering::Relaxed);
-        let mut mine = u64::from(key).to_le_bytes().to_vec();
+        let mut mine = key.into().to_le_bytes().to_vec();
         mine.extend(color.map_or(u64::MAX, u64::from).to_le_bytes());
         let all = self.exchange(&mine)?;
         let Some(color) = color else { return Ok(None) };
-        let mut members: Vec<(u64, u32)> = Vec::new();
+        let mut members: Vec<(i64, u32)> = Vec::new();
         for (rank, blob) in (0..).zip(&all) {
             let words = blob.as_chunks::<8>().0;
             let [key, theirs] = words else { return Err(garbled(rank, blob.len())) };
             if u64::from_le_bytes(*theirs) == u64::from(color) {
-                members.push((u64::from_le_bytes(*key), rank));
+                members.push((i64::from_le_bytes(*key), rank));
             }
         }
         members.sort_unstable();

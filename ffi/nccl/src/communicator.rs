@@ -405,16 +405,15 @@ pub unsafe fn split(
             "cannot split by color {color}: allowed 0 and more, and -1"
         )));
     }
-    // In the order of signed numbers.
-    let key = key.cast_unsigned() ^ (1 << 31);
     let joins = color >= 0;
     let ask = Ask { out, parent: Some(Arc::clone(&parent)), blocking, joins, divides: true };
     let make = move || {
         let library = library()?;
         let mut end = ptr::null_mut();
         // SAFETY: the parent lives, and the place is writable.
-        let code =
-            unsafe { (library.antiphon_communicator_split)(parent.end, color, key, &mut end) };
+        let code = unsafe {
+            (library.antiphon_communicator_split)(parent.end, color, key.cast_unsigned(), &mut end)
+        };
         library.outcome(code)?;
         if end.is_null() { Ok(None) } else { whole(end, parent.device, blocking).map(Some) }
     };

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "common", "config", "device_queue", "element_bytes", "encoded", "encoded_list", "extents", "item_bytes", "keep", "number",
-    "put_tags", "queue", "reduced", "unequal"
+    "put_tags", "queue", "reduced", "signed", "unequal"
 ]  # fmt: skip
 
 _U8 = int(_abi.Dtype.U8)
@@ -42,6 +42,14 @@ def number(what: str, value: int, bits: int = 32) -> int:
     if not 0 <= whole < 1 << bits:
         raise InvalidArgumentError(f"cannot use {what} {whole}: allowed 0 to {(1 << bits) - 1}")
     return whole
+
+
+def signed(what: str, value: int, bits: int = 32) -> int:
+    """Another number that C takes as so many bits, the first of them the sign."""
+    whole, most = _whole(what, value), (1 << bits - 1) - 1
+    if not -most - 1 <= whole <= most:
+        raise InvalidArgumentError(f"cannot use {what} {whole}: allowed {-most - 1} to {most}")
+    return whole % (1 << bits)
 
 
 def _whole(what: str, value: Any) -> int:

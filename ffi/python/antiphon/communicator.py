@@ -13,7 +13,7 @@ from typing import Any
 
 from antiphon import _abi
 from antiphon._arguments import (
-    common, config, device_queue, element_bytes, extents, item_bytes, keep, number, queue, reduced, unequal
+    common, config, device_queue, element_bytes, extents, item_bytes, keep, number, queue, reduced, signed, unequal
 )  # fmt: skip
 from antiphon._buffers import NAMES, Span, device_span, name_of, span
 from antiphon._library import Handle, Owned, check, failure, library
@@ -272,13 +272,13 @@ class Communicator(Handle):
         return sum(self.node(rank) == node for rank in range(self.world))
 
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
-        """Divides the ranks into groups: ranks of one color form a new one, ordered by key, then by rank. Every rank calls
-        it; one without a color joins none, and gets None."""
+        """Divides the ranks into groups: ranks of one color form a new one, ordered by key, which may be negative, then by
+        rank. Every rank calls it; one without a color joins none, and gets None."""
         if color is not None and not 0 <= color < 1 << 31:
             raise InvalidArgumentError(f"cannot split by color {color}: allowed 0 to {(1 << 31) - 1}, and None")
         made = ctypes.c_void_p()
         colored = -1 if color is None else number("color", color)
-        check(library().antiphon_communicator_split(self._open(), colored, number("key", key), made))
+        check(library().antiphon_communicator_split(self._open(), colored, signed("key", key), made))
         return Communicator(made.value, self._on_device) if made.value else None
 
     def allocate(self, size: int) -> Memory:
