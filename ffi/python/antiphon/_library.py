@@ -7,6 +7,7 @@ Python too. Otherwise it is the file `ANTIPHON_LIB_PATH`, or the one that the pa
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import os
 import sys
@@ -91,8 +92,29 @@ def check(result: int) -> None:
 
 def _destroy(function: Callable[[int], int], value: int, pid: int) -> None:
     # In a process that was forked from the library's, nothing of it may be called.
-    if os.getpid() == pid:
+    if os.getpid() == pid and not _raised:
         function(value)
+
+
+_raised = False
+"""Whether what this process ran for multiprocessing raised, so that it ends."""
+
+
+@functools.cache
+def _watch(pid: int) -> None:
+    """In a process of multiprocessing, has it looked at once whether what it runs raises: the interpreter then ends as if all were well."""
+    started = sys.modules.get("multiprocessing.process")
+    if started is not None and started.parent_process() is not None:
+        from multiprocessing import util
+
+        # The first of all that is called then.
+        util.Finalize(None, _look, exitpriority=sys.maxsize)
+
+
+def _look() -> None:
+    global _raised
+    error = sys.exc_info()[1]
+    _raised = error is not None and not (isinstance(error, SystemExit) and not error.code)
 
 
 class Owned(ctypes.c_void_p):
@@ -117,7 +139,7 @@ os.register_at_fork(after_in_child=_leave_behind)
 def ends_by_exception() -> bool:
     """Whether the program, as it ends, does so by an exception that it did not catch. Its ranks say no goodbye then before the process does:
     an interpreter may take seconds to end, and whoever started the ranks shall see this one fail first, and not those that miss it."""
-    return getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
+    return _raised or (getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1"))
 
 
 def _end() -> None:
@@ -149,6 +171,7 @@ class Handle:
         self._handle: Owned | None = handle
         """Its address; None once it is closed, which the library refuses."""
         _handles[next(_numbers)] = self
+        _watch(os.getpid())
 
     def _destroy_with(self, value: int) -> None:
         """Has it destroyed when nobody refers to its address any more."""

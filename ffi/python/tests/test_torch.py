@@ -80,6 +80,12 @@ def test_a_rank_that_raises_fails_first(tmp_path):
     assert second and "ValueError: boom" in raised, raised
 
 
+def test_a_rank_of_several_processes_that_raises_fails_first(tmp_path):
+    command = [str(RANKS.with_name("torch_spawned.py")), str(tmp_path / "meet")]
+    ((status, _, why),) = outcomes(1, command, tmp_path, python(), **environment(tmp_path))
+    assert status and "ValueError: boom" in why and "PeerLost" not in why, why
+
+
 def test_others_keep_no_rank_out(tmp_path):
     run("strangers", 1, tmp_path)
 
