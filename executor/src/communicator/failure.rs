@@ -337,11 +337,16 @@ impl Shared {
         let near = self.peers[peer as usize].same_node && peer != self.rank;
         near && match self.control(peer).left.0.load(Ordering::Acquire) {
             LEFT => true,
-            // This rank is about to hear why.
-            BROKEN => false,
+            // This rank is about to hear why; but of one that it has given up it hears nothing more.
+            BROKEN => self.has_lost(peer),
             // One whose communicator never came up says so by the end of its bootstrap alone.
-            _ => self.failure.loss_of(peer).is_some() || self.bootstrap.has_left(peer) == Ok(true),
+            _ => self.has_lost(peer) || self.bootstrap.has_left(peer) == Ok(true),
         }
+    }
+
+    /// Whether a peer was lost when it was through. One that this rank has given up lives, and may come to launches since.
+    pub fn has_lost(&self, peer: u32) -> bool {
+        self.failure.loss_of(peer).is_some()
     }
 
     /// An error of a call that has no number yet: of what this rank lacks for it, the others, who are in the call or will be, hear.
@@ -363,5 +368,57 @@ impl Shared {
 
     pub fn failure_or(&self, error: antiphon_bootstrap::BootstrapError) -> ExecutorError {
         self.check().err().unwrap_or_else(|| error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::communicator::{Communicator, Options};
+    use crate::executor::{Call, Executor};
+    use antiphon_hal::Effort;
+    use antiphon_plan::builder::ProgramBuilder;
+    use antiphon_plan::model::Collective;
+    use antiphon_types::DataType;
+    use std::time::Duration;
+
+    /// Rank 1 lives on, and comes once rank 0 has given it up, or says no more than that it is broken.
+    #[test]
+    fn who_was_given_up_when_it_was_through_is_not_waited_for() {
+        for comes in [true, false] {
+            let program = ProgramBuilder::new("wait", Collective::SendRecv, 2);
+            let link = [program.channel(0, 1)];
+            program.block(0).wait(&link);
+            program.block(1).signal(&link);
+            let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
+            let ranks = Communicator::in_process(2, &options).unwrap();
+            let executor = Executor::new(&ranks[0]);
+            let plan = executor.load(&program.build().unwrap()).unwrap();
+            let (input, mut output) = ([7u32; 4], [0u32; 4]);
+            let (from, to) = ((input.as_ptr().cast(), 16), (output.as_mut_ptr().cast(), 16));
+            let call = Call::new(&plan, DataType::U32, from, to);
+            let launch = executor.queued(&call, Some(1)).unwrap();
+            assert!(!launch.advance(Effort::Try).unwrap());
+
+            let shared = &ranks[0].shared;
+            let reason = "it sent nonsense".to_owned();
+            let error =
+                ExecutorError::PeerLost { peer: 1, pid: 7, reason, doing: Doing::default() };
+            shared.failure.lose(1, Loss { landed: true, alone: true }, error);
+            let page = shared.control(1);
+            if comes {
+                page.publish(&shared.control(0).record(1).unwrap());
+            } else {
+                page.left.0.store(BROKEN, Ordering::Release);
+            }
+            let error = loop {
+                match launch.advance(Effort::Wait) {
+                    Ok(over) => assert!(!over),
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(error, ExecutorError::PeerLost { peer: 1, .. }), "{error}");
+            assert!(error.to_string().contains("it sent nonsense"), "{error}");
+        }
     }
 }

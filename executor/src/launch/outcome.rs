@@ -64,9 +64,11 @@ impl Launch<'_> {
                 || own.channels.iter().any(|channel| channel.peer == peer)
         };
         // What a peer that has left has done, its page shows by now. Of one on another node, copies of its page may come later.
+        // One that was given up may have come since, and gives up in turn.
         let entered = |peer: u32| {
             let page = shared.control(peer);
-            page.completed.0.load(Ordering::Acquire) >= seq || page.record(seq).is_some()
+            let comes = page.record(seq).is_some() && !shared.has_lost(peer);
+            comes || page.completed.0.load(Ordering::Acquire) >= seq
         };
         let left: Vec<u32> = (0..shared.world).filter(|&peer| shared.has_left(peer)).collect();
         if left.is_empty() {
