@@ -530,6 +530,22 @@ impl Shared {
         }
     }
 
+    /// Has the peers see how this rank left: in good order, or broken.
+    fn part(&self) {
+        if !self.failed() {
+            return self.leave();
+        }
+        if !self.one_node
+            && let Err(error) = self.check()
+        {
+            // A link that broke, of which others need not hear as this rank did, and perhaps nobody was in a call that said it. On one
+            // node each hears of a loss by itself, as what it is.
+            self.fail(error);
+        }
+        // After that: whoever sees it waits for what was told.
+        self.control(self.rank).left.0.store(BROKEN, Ordering::Release);
+    }
+
     /// Leaves in good order, which the peers see: all that this rank has to give has come to them.
     fn leave(&self) {
         self.ports.linger(|peer| if self.failed() { u64::MAX } else { self.landed(peer) });
@@ -544,18 +560,7 @@ impl Drop for Shared {
         if let Some(gpu) = &self.gpu {
             gpu.finish(self);
         }
-        if !self.failed() {
-            // Before memory is let go of, which may take until launches of peers end that wait for this rank's.
-            return self.leave();
-        }
-        if !self.one_node
-            && let Err(error) = self.check()
-        {
-            // A link that broke, of which others need not hear as this rank did, and perhaps nobody was in a call that said it. On one
-            // node each hears of a loss by itself, as what it is.
-            self.fail(error);
-        }
-        // After that: whoever sees it waits for what was told.
-        self.control(self.rank).left.0.store(BROKEN, Ordering::Release);
+        // Before memory is let go of, which may take until launches of peers end that wait for this rank's.
+        self.part();
     }
 }

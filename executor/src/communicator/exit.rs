@@ -35,13 +35,17 @@ extern "C" fn ends() {
     let Ok(live) = LIVE.try_lock() else { return };
     let all: Vec<Arc<Shared>> = live.iter().filter_map(Weak::upgrade).collect();
     drop(live);
+    say_goodbye(&all);
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner).extend(all);
+}
+
+/// Says goodbye for these ranks, unless something of one is under way.
+fn say_goodbye(all: &[Arc<Shared>]) {
     let own = || all.iter().filter(|shared| !shared.is_inherited());
-    // Of one that is broken all know.
     if own().all(|shared| shared.failed() || shared.is_through()) {
-        own().filter(|shared| !shared.failed()).for_each(|shared| shared.leave());
+        own().for_each(|shared| shared.part());
         own().for_each(|shared| shared.bootstrap.farewell());
     }
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner).extend(all);
 }
 
 impl Communicator {
@@ -61,5 +65,25 @@ impl Shared {
     /// Whether this is a rank of the process that this one was forked from.
     fn is_inherited(&self) -> bool {
         self.peers[self.rank as usize].pid != std::process::id()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::communicator::{Doing, ExecutorError, Options};
+
+    /// Its peers look for what it was, which they hear of as it did, and not for a rank that left too early.
+    #[test]
+    fn a_process_that_ends_after_a_failure_says_that_it_was_broken() {
+        let ranks = Communicator::in_process(3, &Options::default()).unwrap();
+        let (reason, doing) = ("its process ended".to_owned(), Doing::default());
+        ranks[1].shared.failure.hear(ExecutorError::PeerLost { peer: 2, pid: 7, reason, doing });
+        say_goodbye(&[Arc::clone(&ranks[1].shared)]);
+        let shared = &ranks[0].shared;
+        while shared.bootstrap.has_left(1) != Ok(true) {
+            std::thread::yield_now();
+        }
+        assert!(!shared.has_left(1));
     }
 }
