@@ -34,15 +34,16 @@ pub type Result<T, E = ExecutorError> = std::result::Result<T, E>;
 ///
 /// The collectives are methods, of slices and the like on the host and of a [`DeviceBuffer`](crate::DeviceBuffer) on any device
 /// ([`Buffer`]); each call returns when this rank's part is complete. All ranks make the same calls in
-/// the same order, with equal numbers of elements, types, reductions and roots (but for [`all_to_all_v`](Self::all_to_all_v) and
-/// [`all_gather_v`](Self::all_gather_v), whose lengths are the caller's own); any thread may make them. What runs is what the
-/// [`Registry`](crate::Registry) has for the call, or the built-in algorithm for the collective, the size and where the ranks are;
-/// to run a plan of one's own once, load it with an [`Executor`](crate::Executor).
+/// the same order, with equal numbers of elements, types, reductions and roots (except for [`all_to_all_v`](Self::all_to_all_v) and
+/// [`all_gather_v`](Self::all_gather_v), where each rank has lengths of its own); any thread may make them. What runs is what the
+/// [`Registry`](crate::Registry), or a tuning table or installed plans on this machine, have for the call, and else a built-in
+/// algorithm, chosen by the collective, the size and where the ranks are: [`explain`](Self::explain) tells. To run a certain
+/// plan, load it with an [`Executor`](crate::Executor).
 ///
-/// Whatever goes wrong elsewhere ends a call with an error that names the rank: a peer that died, one that called
-/// something else, one that did not come within the time limit. After an error for which
-/// [`ExecutorError::breaks_communicator`](crate::ExecutorError::breaks_communicator) holds it is of no more use; after one that
-/// refused the call the next may succeed. Clones are the same end, and dereference to the bare
+/// Whatever goes wrong on another rank ends a call with an error that names that rank: it died, called something else, or did
+/// not come within the time limit (a minute without progress, unless [`Options`] say otherwise). After an error for which
+/// [`ExecutorError::breaks_communicator`](crate::ExecutorError::breaks_communicator) holds, the communicator can no longer be
+/// used; after one that only refused the call, the next call may succeed. Clones are the same end, and dereference to the bare
 /// [`executor::Communicator`], which knows rank, world, nodes, barrier and more.
 #[derive(Clone, Debug)]
 pub struct Communicator {
@@ -68,10 +69,10 @@ fn argument(what: &'static str, saw: String, allowed: &'static str) -> ExecutorE
 }
 
 impl Communicator {
-    /// The ends of `world` ranks that live in this process, in rank order. Each moves to a thread of its own.
+    /// The ends of `world` ranks that live in this process, in rank order, for a thread each.
     ///
     /// # Errors
-    /// `Argument` for a world of zero ranks; what the device or the bootstrap reports.
+    /// `Argument` for a world of zero ranks, or of more than 65536; what the device or the bootstrap reports.
     pub fn in_process(world: u32) -> Result<Vec<Communicator>> {
         Communicator::in_process_with(world, &Options::default())
     }
@@ -86,10 +87,11 @@ impl Communicator {
     }
 
     /// This process's end of the group whose processes a launcher started (torchrun, `mpirun`, `srun`), or that
-    /// `ANTIPHON_RANK`, `ANTIPHON_WORLD` and `ANTIPHON_COMM_ID` describe. Call it once a process.
+    /// `ANTIPHON_RANK`, `ANTIPHON_WORLD` and `ANTIPHON_COMM_ID` describe. Waits until all ranks have come, for two minutes
+    /// unless `ANTIPHON_TIMEOUT` says otherwise. Call it once in a process.
     ///
     /// # Errors
-    /// What the environment lacks; a rank that did not come in time, and what else forming the group reports.
+    /// What the environment lacks; a rank that did not come in time, and whatever else forming the group reports.
     pub fn from_environment() -> Result<Communicator> {
         Communicator::from_environment_with(&Options::default())
     }
@@ -102,16 +104,17 @@ impl Communicator {
         Communicator::new(&executor::Communicator::from_environment(options)?)
     }
 
-    /// This process's end of a group of processes of this machine that all pass the same address and world.
+    /// This process's end of a group of processes of this machine that all pass the same address and number of ranks, and
+    /// each a rank of its own. Waits until all have come.
     ///
     /// # Errors
-    /// A rank that did not come in time, a wrong world, a duplicate rank.
+    /// A rank that did not come in time, another number of ranks, a rank that is there twice.
     pub fn connect(rendezvous: &Rendezvous) -> Result<Communicator> {
         Communicator::new(&executor::Communicator::connect(rendezvous, &Options::default())?)
     }
 
-    /// This process's end of a group over any hosts whose ranks all pass the same id. A process makes it ([`UniqueId::create`]),
-    /// tells the others and runs until all have joined: that of rank 0 or any other. Its text is a secret.
+    /// This process's end of a group over any hosts whose ranks all pass the same id. One process, that of rank 0 or any other,
+    /// makes the id ([`UniqueId::create`]), tells the others, and runs until all have joined. The id's text is a secret.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -141,8 +144,8 @@ impl Communicator {
     /// Replaces every rank's buffer by the reduction of all.
     ///
     /// # Errors
-    /// Why the call could not be completed, and a buffer that is not where this rank's calls take them from; so do all
-    /// collectives.
+    /// Why the call could not be completed; `Argument` for a buffer that is not on this rank's device. The other collectives
+    /// return these errors, too.
     pub fn all_reduce<B: BufferMut + ?Sized>(&self, buffer: &mut B, op: Op) -> Result<()> {
         let (at, count) = self.target(buffer)?;
         // SAFETY: the buffer is exclusively borrowed for this blocking call, and is as long as said.
@@ -335,8 +338,8 @@ impl Communicator {
         unsafe { self.call::<O>(What::Scatter { root }, from, to, count, Op::Sum) }
     }
 
-    /// Sends a buffer to a peer, which [receives](Self::receive) one of the same length. The other ranks have no part in
-    /// it. Returns when the peer has it.
+    /// Sends a buffer to a peer, which [receives](Self::receive) one of the same length and type. The other ranks have no part
+    /// in it. Returns when the peer has it.
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce), and a peer that is this rank.
@@ -358,7 +361,7 @@ impl Communicator {
         unsafe { self.collectives.receive(at, count as u64, dtype, peer, None) }
     }
 
-    /// Ends every wait of every rank, from any thread. Later calls fail with the same reason.
+    /// Ends every wait of every rank of this communicator. Later calls fail with the same reason. Any thread may call it.
     pub fn abort(&self, reason: &str) {
         self.collectives.abort(reason);
     }
@@ -383,7 +386,8 @@ impl Communicator {
         self.collectives.explain(question)
     }
 
-    /// The calls by address: on streams, or of memory that the application allocated itself on a device.
+    /// The same calls by address: for calls on streams, in groups, and on memory that the application allocated itself on a
+    /// device.
     pub fn collectives(&self) -> &Collectives {
         &self.collectives
     }

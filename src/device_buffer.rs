@@ -28,12 +28,13 @@ use std::ptr;
 /// # Ok::<(), antiphon::ExecutorError>(())
 /// ```
 ///
-/// On a GPU it is the only kind of buffer that the methods take. On the host it is memory that peers in other processes map,
-/// so that calls which read a peer's buffer copy once. Ranks on GPUs are made with [`Options::with_device`], of devices that
-/// [`hal::driver`](crate::hal::driver) opens; a build without the backend's feature answers `Unavailable` there.
+/// On a rank of a GPU it is the only kind of buffer that the methods take. On the host it is memory that peers in other
+/// processes map, so that calls which read a peer's buffer copy once. Ranks on GPUs are made with [`Options::with_device`], of
+/// devices that [`hal::driver`](crate::hal::driver) opens; a build without the backend's feature answers `Unavailable` there.
 ///
-/// It serves every communicator on the same device, and may outlive the one that it was made with. Dropped, its memory is
-/// freed at once, or on a GPU when no launch of this process is under way any more: to drop it waits for no kernel.
+/// It serves every communicator on the same device, and may outlive the one that it was made with. When it is dropped, its
+/// memory is freed at once on the host, and on a GPU as soon as no launch of this process is under way; dropping waits for no
+/// kernel.
 ///
 /// [`Options::with_device`]: crate::Options::with_device
 pub struct DeviceBuffer<T: Element> {
@@ -44,10 +45,10 @@ pub struct DeviceBuffer<T: Element> {
 }
 
 impl<T: Element> DeviceBuffer<T> {
-    /// Zeros on the communicator's device, `len` of them.
+    /// A buffer of `len` zeros on the communicator's device.
     ///
     /// # Errors
-    /// What the device reports, where it has no room.
+    /// What the device reports, for instance that it has no room.
     pub fn zeroed(on: &Communicator, len: usize) -> Result<Self> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| ExecutorError::Argument {
             what: "allocate a device buffer",
@@ -81,7 +82,7 @@ impl<T: Element> DeviceBuffer<T> {
     /// Replaces its elements by `values`. Complete on return; it waits for no kernel.
     ///
     /// # Errors
-    /// `Argument` for more or fewer values than it has elements; what the device reports.
+    /// `Argument` if there are more or fewer values than the buffer has elements; what the device reports.
     pub fn upload(&mut self, values: &[T]) -> Result<()> {
         self.is_as_long("copy to a device buffer", values.len())?;
         let Some(memory) = &mut self.memory else { return Ok(()) };

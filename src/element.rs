@@ -12,7 +12,7 @@ pub trait Element: sealed::Sealed + Copy + Send + Sync + 'static {
 }
 
 /// The bits of an 8-bit float with 4 bits of exponent and 3 of mantissa, without infinities: up to 448, and one NaN
-/// of each sign ([`DataType::F8E4m3`]). Equal are equal bits.
+/// of each sign ([`DataType::F8E4m3`]). Two are equal if their bits are.
 ///
 /// ```
 /// use antiphon::{Communicator, F8E4m3, Op};
@@ -30,7 +30,7 @@ pub trait Element: sealed::Sealed + Copy + Send + Sync + 'static {
 pub struct F8E4m3(pub u8);
 
 /// The bits of an 8-bit float with 5 bits of exponent and 2 of mantissa: up to 57344, with infinities
-/// ([`DataType::F8E5m2`]). Equal are equal bits.
+/// ([`DataType::F8E5m2`]). Two are equal if their bits are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct F8E5m2(pub u8);

@@ -17,17 +17,17 @@
 //! # Ok::<(), antiphon::ExecutorError>(())
 //! ```
 //!
-//! This crate is the facade: a [`Communicator`] with collectives on slices and on buffers of devices, an [`Executor`] for [`Plan`]s of one's own,
-//! the layers below under one name, and the reference that results are checked with. The `antiphon` command is built
-//! from the same package.
+//! This crate is the facade: a [`Communicator`] with collectives on slices and on buffers of devices, an [`Executor`] for
+//! [`Plan`]s of your own, the layers below under one name, and the reference that results are checked with. The `antiphon`
+//! command is built from the same package.
 //!
 //! - [`Communicator`]: collectives over threads of this process, or processes of one host or many;
-//! - [`DeviceBuffer`]: what the collectives take on GPUs, and also on the host;
+//! - [`DeviceBuffer`]: the buffers that the collectives take on GPUs, and also on the host;
 //! - [`Executor`]: loads and launches plans, e.g. those that [`plan::read`] reads;
 //! - [`Registry`]: plans, and algorithms that are code, which serve calls by name beside the built-in algorithms;
 //! - [`plan`]: the plan model, its JSON formats, checks, lowering, builder and built-in algorithms;
 //! - [`executor`]: communicators and the engines that run a lowered plan;
-//! - [`calibrate`]: how fast this machine runs plans, for predictions;
+//! - [`calibrate`]: measures how fast this machine runs plans, for the simulator's predictions;
 //! - [`oracle`]: reproducible inputs and expected results in higher precision.
 //!
 //! # Features
