@@ -37,18 +37,18 @@ use served::{Found, Service};
 use transfers::Way;
 use uneven::Uneven;
 
-/// A collective of blocks that are as long on all ranks.
+/// A collective whose blocks are equally long on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum What {
-    /// Everyone gets the reduction of all inputs.
+    /// Every rank gets the reduction of all inputs.
     AllReduce,
-    /// Everyone gets all inputs.
+    /// Every rank gets all inputs, in rank order.
     AllGather,
     /// Rank r gets block r of the reduction.
     ReduceScatter,
     /// Block r of rank s becomes block s of rank r.
     AllToAll,
-    /// Everyone gets the root's input.
+    /// Every rank gets the root's input.
     Broadcast {
         /// The root.
         root: u32,
@@ -58,7 +58,7 @@ pub enum What {
         /// The root.
         root: u32,
     },
-    /// The root gets all inputs.
+    /// The root gets all inputs, in rank order.
     Gather {
         /// The root.
         root: u32,
@@ -70,37 +70,37 @@ pub enum What {
     },
 }
 
-/// One call of a collective, on one rank. All ranks pass the same collective, count, types and, where it has one,
-/// reduction.
+/// One call of a collective, on one rank. All ranks pass the same collective (with the same root), count, type and, if it
+/// reduces, reduction.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     /// The collective.
     pub what: What,
-    /// The send buffer, of `count` elements, or of `count` for each rank (reducescatter, alltoall, and scatter at its
-    /// root). Who sends nothing (broadcast and scatter but for the root) may pass null.
+    /// The send buffer: of `count` elements, or of `count` elements for each rank in a reducescatter, an alltoall, and at
+    /// the root of a scatter. A rank that sends nothing (of a broadcast or scatter every rank but the root) may pass null.
     pub input: *const u8,
-    /// The receive buffer, of `count` elements, or of `count` for each rank (allgather, alltoall, and gather at its
-    /// root). Who receives nothing (reduce and gather but for the root) may pass null.
+    /// The receive buffer: of `count` elements, or of `count` elements for each rank in an allgather, an alltoall, and at
+    /// the root of a gather. A rank that receives nothing (of a reduce or gather every rank but the root) may pass null.
     ///
-    /// In place it is the send buffer, or the smaller of the two is the rank's block of the larger. Of alltoall all ranks
-    /// are in place, or none; of the others each rank as it likes.
+    /// In place it is the send buffer, or the smaller of the two is the rank's block of the larger. In an alltoall all ranks
+    /// are in place, or none; in the others each rank may do as it likes.
     pub output: *mut u8,
-    /// Elements; as NCCL counts them.
+    /// How many elements, counted as NCCL does: those of the smaller of the two buffers, of an alltoall those for each rank.
     pub count: u64,
-    /// Their type.
+    /// The type of the elements.
     pub dtype: DataType,
-    /// The reduction, for those that reduce.
+    /// The reduction; collectives that do not reduce ignore it.
     pub op: ReduceOp,
-    /// What this rank's input is multiplied by before a sum; every rank of such a call has a factor, of its own if it
-    /// likes.
+    /// What this rank's input is multiplied by before a sum. Either every rank of a call has a factor, which may differ, or
+    /// none has.
     pub factor: Option<Factor>,
 }
 
-/// The collectives of a communicator.
+/// The collectives of a communicator, by name and on addresses.
 ///
-/// All ranks make the same calls in the same order, as they do with an [`Executor`], whose calls may be among them. A
-/// choice's plan is loaded, and verified, at its first call. Clones are the same, and so are several of these, made of one
-/// communicator or of its clones, but that each loads plans for itself.
+/// All ranks make the same calls in the same order; calls of an [`Executor`] on the same communicator may come between them.
+/// The plan that serves a kind of call is loaded, and verified, at the first such call. Clones are the same object. Several
+/// of these, made of one communicator or its clones, may be used together; each loads plans for itself.
 #[derive(Clone, Debug)]
 pub struct Collectives(Arc<Shared>);
 
@@ -217,8 +217,8 @@ impl Collectives {
         self.0.service.serve(self.executor(), &question, addresses)
     }
 
-    /// Makes a call: with a stream it goes on by itself and completes in stream order, without one it is complete on
-    /// return.
+    /// Makes a call. Without a stream it is complete on return. With one the call goes on by itself after the return, and
+    /// completes in stream order.
     ///
     /// # Errors
     /// What is wrong with the call, or why it could not be completed; of a call on a stream that fails later, the stream's
@@ -256,8 +256,8 @@ impl Collectives {
         }
     }
 
-    /// Makes a call whose blocks have lengths of their own: extent r of `send` goes to rank r, extent r of `receive`
-    /// comes from there. Extents are in elements, `sizes` the elements of both buffers.
+    /// Makes an alltoall whose blocks have lengths of their own: extent r of `send` goes to rank r, and extent r of `receive`
+    /// comes from rank r. Extents and `sizes` (of the input and of the output) are in elements.
     ///
     /// # Errors
     /// As [`call`](Self::call); extents that are outside their buffer, that overlap, or that sender and receiver do not
@@ -285,10 +285,10 @@ impl Collectives {
         }
     }
 
-    /// Gives every rank the inputs of all ranks, which have lengths of their own: all of this rank's input goes to everyone,
-    /// and extent r of `receive` comes from rank r. Extents are in elements, `sizes` the elements of both buffers. In place,
-    /// the input is the rank's own block of the output: each rank may be so as it likes, unless a plan that is registered or
-    /// installed may serve the call, which all are then, or none.
+    /// Gives every rank the inputs of all ranks, which have lengths of their own: all of this rank's input goes to every rank,
+    /// and extent r of `receive` comes from rank r. Extents and `sizes` (of the input and of the output) are in elements. In
+    /// place the input is the rank's own block of the output; each rank may do as it likes, unless a registered or installed
+    /// plan may serve the call: then all ranks call in place, or none.
     ///
     /// # Errors
     /// As [`all_to_all_v`](Self::all_to_all_v).
@@ -323,8 +323,8 @@ impl Collectives {
         own.or_else(|| self.communicator().pair_failure())
     }
 
-    /// Whether all calls of this rank are complete, on whatever streams, and those replays of graphs that have begun; known a
-    /// moment later than it is so. Of one that has failed [`failure`](Self::failure) tells. Does not wait.
+    /// Whether all calls of this rank are complete, on whatever streams, and all replays of graphs that have begun. Does not
+    /// wait, and may say so a moment late. Failed calls count as complete: [`failure`](Self::failure) tells of them.
     pub fn is_complete(&self) -> bool {
         // Not under their lock: a driver may let the question wait. Of a device that answers nothing any more the launches tell.
         let copies: Vec<_> =

@@ -61,8 +61,8 @@ const WIRES: &str = "wires";
 
 /// One rank's end of a group of ranks that make calls together.
 ///
-/// Clones are the same end. All ranks must make the same launches and splits in the same order; a rank that does
-/// otherwise is told so. Dropping the last clone leaves the group.
+/// All ranks must make the same launches and splits in the same order; ranks that differ get an error that says so. Clones
+/// are the same end. When the last one is dropped, this rank leaves the group.
 #[derive(Clone)]
 pub struct Communicator {
     pub(crate) shared: Arc<Shared>,
@@ -200,8 +200,8 @@ impl Communicator {
         })
     }
 
-    /// The ends of as many ranks as there are names of hosts, in rank order, all in this process: ranks of equal names are
-    /// on one node, others reach each other through port channels alone. So a laptop can stand for several hosts.
+    /// The ends of one rank for each entry of `hosts`, in rank order, all in this process. Ranks with equal names are on one
+    /// node; others reach each other through port channels only. So one machine can stand for several hosts.
     ///
     /// # Errors
     /// As [`in_process`](Self::in_process).
@@ -214,8 +214,8 @@ impl Communicator {
         form(ends.into_iter().map(|end| (end, Arc::clone(&device))), options)
     }
 
-    /// The ends of as many ranks as there are devices, in rank order, all in this process and on one node: each rank's
-    /// buffers are on its device, and several ranks may share one.
+    /// The ends of one rank for each entry of `devices`, in rank order, all in this process and on one node. Each rank's
+    /// buffers are on its device; several ranks may share one.
     ///
     /// # Errors
     /// As [`in_process`](Self::in_process).
@@ -226,7 +226,7 @@ impl Communicator {
         Communicator::in_process_at(&vec!["this"; devices.len()], devices, options)
     }
 
-    /// As [`in_process_over`](Self::in_process_over), where ranks of different names of hosts are on different nodes, as with
+    /// As [`in_process_over`](Self::in_process_over), with ranks whose entries of `hosts` differ on different nodes, as in
     /// [`in_process_on`](Self::in_process_on).
     ///
     /// # Errors
@@ -247,10 +247,11 @@ impl Communicator {
         form(ends.into_iter().zip(devices.iter().map(Arc::clone)), options)
     }
 
-    /// This process's end of a group of processes of this machine that all pass the same address and world.
+    /// This process's end of a group of processes of this machine that all pass the same address and number of ranks, and
+    /// each a rank of its own. Waits until all have come.
     ///
     /// # Errors
-    /// What the bootstrap reports: a rank that did not come in time, a wrong world, a duplicate rank.
+    /// What the bootstrap reports: a rank that did not come in time, another number of ranks, a rank that is there twice.
     pub fn connect(
         rendezvous: &Rendezvous,
         options: &Options,
@@ -290,7 +291,7 @@ impl Communicator {
         self.shared.world
     }
 
-    /// The number of the node a rank runs on; ranks of equal numbers map each other's memory.
+    /// The number of the node that a rank is on. Ranks on one node map each other's memory.
     ///
     /// # Errors
     /// If there is no such rank.
@@ -298,7 +299,7 @@ impl Communicator {
         Ok(self.shared.bootstrap.node_of(rank)?)
     }
 
-    /// What the ranks run on, as far as the choice of a built-in algorithm goes; the same on every rank.
+    /// What kind of devices the ranks have, as the choice of a built-in algorithm takes it; the same on every rank.
     ///
     /// # Errors
     /// As [`node_of`](Self::node_of).
@@ -307,13 +308,13 @@ impl Communicator {
         Ok(self.shared.neighbours.devices(&nodes.collect::<Result<Vec<_>, _>>()?))
     }
 
-    /// The process of a rank.
+    /// The process id of a rank; `None` if there is no such rank.
     pub fn pid_of(&self, rank: u32) -> Option<u32> {
         self.shared.peers.get(rank as usize).map(|peer| peer.pid)
     }
 
-    /// Whether this rank's launches are complete, on whatever streams, and those replays of graphs that have begun; known a moment
-    /// later than it is so. Does not wait.
+    /// Whether all launches of this rank are complete, on whatever streams, and all replays of graphs that have begun. Does not
+    /// wait, and may say so a moment late. On the host all are complete once the communicator has failed.
     pub fn is_complete(&self) -> bool {
         match &self.shared.gpu {
             Some(gpu) => gpu.is_over(),
@@ -341,20 +342,20 @@ impl Communicator {
         self.shared.crowded_anywhere
     }
 
-    /// The transports of plans' channels: how each reaches a rank, or why it does not.
+    /// The transports that serve plans' channels: each says how it reaches a rank, or why it does not.
     pub fn transports(&self) -> &[Arc<dyn Transport>] {
         self.shared.registry.transports()
     }
 
-    /// The device whose memory the ranks share.
+    /// The device of this rank's buffers.
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.shared.device
     }
 
-    /// `bytes` of zeroed memory that peers map: launches use it without a copy.
+    /// Allocates `bytes` of zeroed memory on this rank's device. Peers map it, so that launches use it without a copy.
     ///
     /// # Errors
-    /// What the device reports.
+    /// What the device reports; it refuses 0 bytes.
     pub fn allocate(&self, bytes: u64) -> Result<Arc<dyn Memory>, ExecutorError> {
         Ok(self.shared.device.allocate(bytes)?)
     }
@@ -367,7 +368,8 @@ impl Communicator {
         Ok(self.shared.device.stream()?)
     }
 
-    /// Gives every rank the bytes of all ranks, in rank order.
+    /// Gives every rank the bytes of all ranks, in rank order; they may have different lengths. All ranks call it, and it waits
+    /// for them.
     ///
     /// # Errors
     /// The communicator's failure, or what the bootstrap reports.
@@ -377,8 +379,8 @@ impl Communicator {
         self.shared.bootstrap.exchange(bytes).map_err(|error| self.shared.failure_or(error))
     }
 
-    /// Ends every wait of every rank of this communicator, from any thread, those of transfers between two ranks included. Later
-    /// calls fail with the same reason.
+    /// Ends every wait of every rank of this communicator, those of transfers between two ranks included. Later calls fail with
+    /// the same reason. Any thread may call it.
     pub fn abort(&self, reason: &str) {
         // With it end the pairs that are formed, and those that are being formed, on whatever rank.
         self.shared.fail(ExecutorError::Aborted {
@@ -409,7 +411,8 @@ impl Communicator {
         self.shared.check().err()
     }
 
-    /// The error that broke the communicator, if it is broken, or that a peer's process has ended, which breaks who needs it.
+    /// The error that broke the communicator, if it is broken; or that a peer's process has ended, by which later calls that
+    /// need that peer fail. Does not wait.
     pub fn failure(&self) -> Option<ExecutorError> {
         self.shared.failure.known()
     }

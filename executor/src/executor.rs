@@ -35,15 +35,15 @@ pub(crate) fn there(at: *const u8, bytes: u64) -> u64 {
     if std::ptr::eq(at, NOWHERE) { 0 } else { bytes }
 }
 
-/// One call of a collective.
+/// One call of a loaded plan, on one rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// What to run.
+    /// The plan, loaded by an [`Executor`] of the same communicator.
     pub plan: &'a Arc<LoadedPlan>,
-    /// The send buffer; aligned to the element size.
+    /// The send buffer; aligned to the element size. On a rank of a GPU, memory of that device.
     pub input: *const u8,
-    /// The receive buffer; aligned to the element size. In place, it may be or overlap the send buffer as the
-    /// collective's convention says.
+    /// The receive buffer; aligned to the element size. On a rank of a GPU, memory of that device. In place, it is the send
+    /// buffer or overlaps it, as the convention of the collective has it.
     pub output: *mut u8,
     /// Bytes of the send buffer, a multiple of the element size; equal on all ranks, unless the plan has runtime sizes.
     pub input_bytes: u64,
@@ -52,10 +52,10 @@ pub struct Call<'a> {
     pub output_bytes: u64,
     /// Element type.
     pub dtype: DataType,
-    /// Replaces the plan's own reduction.
+    /// The reduction to use in the place of the plan's own; `None` leaves the plan's. All ranks pass the same.
     pub op: Option<ReduceOp>,
-    /// This rank's runtime blocks, for plans with runtime sizes, and for those only. Receive blocks are apart from each
-    /// other and from all that is sent, but that in place a block sent may be exactly a block received.
+    /// This rank's runtime blocks, in elements; for plans with runtime sizes, and for those only. Receive blocks must overlap
+    /// neither each other nor what is sent, except that in place a block sent may be exactly a block received.
     pub counts: Option<Counts<'a>>,
 }
 
@@ -183,19 +183,19 @@ impl Executor {
         &self.communicator
     }
 
-    /// An executor that refuses sizes which the plan format's reference refuses.
+    /// An executor that refuses the sizes that the plan format's reference implementation refuses; others take any size.
     pub fn strict(communicator: &Communicator) -> Self {
         Executor { strict: true, ..Executor::new(communicator) }
     }
 
     /// Checks, lowers and verifies a plan.
     ///
-    /// A local call: other ranks may load other plans, or this one at another time. Ranks that load one at the same
-    /// time have it verified by one of them. That takes time, in which this rank does not come to a launch that others
-    /// may be in already.
+    /// A local call: other ranks may load other plans, or this one at another time. If ranks of a node load the same plan at
+    /// the same time, one of them verifies it for all. Verifying takes milliseconds to seconds, during which this rank does
+    /// not come to launches that other ranks may be in already: load plans before you launch.
     ///
     /// # Errors
-    /// [`Plan`](ExecutorError::Plan) lists every fault; [`Lower`](ExecutorError::Lower) and
+    /// [`Plan`](ExecutorError::Plan) lists every fault of the plan; [`Lower`](ExecutorError::Lower) and
     /// [`Transport`](ExecutorError::Transport) say what is not supported; [`World`](ExecutorError::World) if the plan is
     /// for another number of ranks; [`Refuted`](ExecutorError::Refuted) if it is shown to go wrong, unless
     /// [`Options::verification`](crate::Options::verification) is off.
@@ -241,12 +241,12 @@ impl Executor {
         Err(ExecutorError::World { plan: plan_name, ranks: plan.ranks(), world })
     }
 
-    /// Launches a call on a stream and returns: the launch goes on by itself, and completes in stream order. A short
-    /// launch whose peers are there may be complete on return.
+    /// Launches a call on a stream and returns: the launch goes on by itself, and completes in stream order. (A short
+    /// launch whose peers are there may be complete on return.)
     ///
     /// # Errors
-    /// What is wrong with the call, or an earlier failure of the communicator. A launch that fails later reports it
-    /// through the stream.
+    /// What is wrong with the call, or an earlier failure of the communicator. If the launch fails later,
+    /// [`synchronize`](Self::synchronize) on its stream returns the error.
     ///
     /// # Safety
     /// Both buffers are valid for their lengths until the launch is complete, the output for writes; nobody else
@@ -260,7 +260,7 @@ impl Executor {
         unsafe { self.execute_as(OrderOf::Stream, call, stream) }
     }
 
-    /// Runs a call and returns when it is complete.
+    /// Runs a call and returns when it is complete on this rank.
     ///
     /// # Errors
     /// What is wrong with the call, or why it could not be completed.
@@ -319,10 +319,10 @@ impl Executor {
         }
     }
 
-    /// Waits for a stream and gives the launch error, if there was one.
+    /// Waits until everything on a stream is complete.
     ///
     /// # Errors
-    /// The first error of the stream's launches since the last call.
+    /// The first error of the stream's launches since this was called last.
     pub fn synchronize(&self, stream: &Arc<dyn Stream>) -> Result<(), ExecutorError> {
         stream.synchronize().map_err(own_error)?;
         // A kernel that was ended early tells nobody.

@@ -4,10 +4,11 @@
 //! Plan --Executor::load--> LoadedPlan --Executor::execute--> Launch (a task of a stream) --> host engine
 //! ```
 //!
-//! A [`Communicator`] is one rank's end of a group; an [`Executor`] launches plans on it. Launches are numbered, and
-//! every rank publishes a descriptor of each: any rank may pass any pointers, and ranks that call different things are
-//! told so. No wait is for ever: a time limit, an abort and the death of a peer each end it with an error that says
-//! who waited for whom.
+//! A [`Communicator`] is one rank's end of a group of ranks. On it an [`Executor`] launches plans, and [`Collectives`] makes
+//! calls by name (an allreduce, say), for which [`selection`] chooses among the built-in algorithms and what is in the
+//! [`registry`]. Launches are numbered, and every rank publishes a descriptor of each: so ranks may pass different pointers
+//! at every launch, and ranks that call different things get an error that names both calls. No wait is for ever: a time
+//! limit, an abort and the death of a peer each end it with an error that says who waited for whom.
 
 pub mod ahead;
 mod allocation;

@@ -26,11 +26,11 @@ pub use terms::{Misfit, Terms, Whose};
 /// Chooses for a call, by name, among what fits it; `None` leaves the choice to the rules. All ranks must choose alike.
 pub(crate) type Selector = dyn Fn(&Offer<'_>) -> Result<Option<String>, String> + Send + Sync;
 
-/// Plans, code and a selector that calls by name are served by, beside the built-in algorithms.
+/// What serves calls by name beside the built-in algorithms: plans, code, and a selector that chooses.
 ///
-/// A process has [one](Self::process) that every communicator uses, unless [`Options`](crate::Options) name another. All
-/// ranks of a call must find the same: register between calls, on every rank, in the same order. Ranks that chose
-/// differently are told so. Clones are the same registry.
+/// A process has [one](Self::process) that every communicator uses, unless its [`Options`](crate::Options) name another. All
+/// ranks of a call must find the same in it: register between calls, on every rank, in the same order. Ranks that chose
+/// differently get an error that says so. Clones are the same registry.
 #[derive(Clone)]
 pub struct Registry(Arc<Shelf>);
 
@@ -96,15 +96,16 @@ impl Registry {
         PROCESS.clone()
     }
 
-    /// Registers a plan.
+    /// Registers a plan, so that it serves the calls by name that it fits.
     ///
-    /// A communicator verifies it when a call is first served by it, as [`Executor::load`](crate::Executor::load) does, and
-    /// refuses the call if it is refuted.
+    /// A communicator verifies the plan when it first serves a call, as [`Executor::load`](crate::Executor::load) does, and
+    /// refuses the call if the plan is refuted.
     ///
     /// # Errors
     /// [`Plan`](ExecutorError::Plan) and [`Lower`](ExecutorError::Lower) for a plan that is not valid;
-    /// [`Argument`](ExecutorError::Argument) for one of sendrecv, whose calls what is built in serves; for terms that contradict it, or fit no message; for a name that is taken, that
-    /// of a built-in algorithm, or one with control characters.
+    /// [`Argument`](ExecutorError::Argument) for a plan of sendrecv (only built-in algorithms serve sends and receives), for
+    /// terms that contradict the plan or fit no message, and for a name that is taken, that belongs to a built-in algorithm,
+    /// or that has control characters.
     pub fn register(&self, plan: Plan, terms: Terms) -> Result<Arc<RegisteredPlan>, ExecutorError> {
         let plan = Arc::new(RegisteredPlan::new(plan, terms)?);
         let changed: Result<(), ExecutorError> = self.change(|contents| {
@@ -115,12 +116,13 @@ impl Registry {
         changed.map(|()| plan)
     }
 
-    /// Registers code by a name, with a version that is raised whenever it would no longer work together with what it was.
-    /// A name in the terms goes before this one.
+    /// Registers code under a name; a name in the terms goes before this one. Ranks compare names and versions before code
+    /// runs: raise the version whenever the code would no longer work together with what it was before.
     ///
     /// # Errors
-    /// [`Argument`](ExecutorError::Argument) for a collective that code cannot serve, for terms that fit no message; for a
-    /// name as with [`register`](Self::register).
+    /// [`Argument`](ExecutorError::Argument) for a collective that code cannot serve (sendrecv, test, custom); for terms that
+    /// fit no message, or that limit sizes or places of an alltoallv or allgatherv; for a name as with
+    /// [`register`](Self::register).
     pub fn register_code(
         &self,
         name: &str,
@@ -153,10 +155,12 @@ impl Registry {
         changed.map(|()| code)
     }
 
-    /// Registers installed plans here, with their terms: for who wants them before what else serves, or has switched them off
-    /// (`ANTIPHON_INSTALLED`); communicators find [those of this machine](Installed::of_process) without it. Of several that
-    /// fit a call the first by name serves it, as without this. One whose name is registered already is left out, since the
-    /// program's own goes first. The names of those that were registered, in order.
+    /// Registers installed plans, with their terms, and returns the names of those that were registered, in order.
+    ///
+    /// Communicators find the [installed plans of this machine](Installed::of_process) without it. It is for programs that want
+    /// them to go before what else serves, as registered plans do, and for those that run where they are switched off
+    /// (`ANTIPHON_INSTALLED=off`). Of several that fit a call, the first by name serves it, as without this. A plan whose name
+    /// is registered already is left out, since the program's own goes first.
     pub fn load_installed(&self, installed: &Installed) -> Vec<String> {
         let mut added = Vec::new();
         let changed: Result<(), ExecutorError> = self.change(|contents| {
@@ -174,7 +178,7 @@ impl Registry {
         added
     }
 
-    /// Takes a plan or code out, by its name; says whether it was there. Calls that are under way go on.
+    /// Removes a plan or code by its name, and returns whether it was there. Calls that are under way go on.
     pub fn unregister(&self, name: &str) -> bool {
         let removed = self.change(|contents| {
             let before = contents.names().count();
@@ -185,8 +189,9 @@ impl Registry {
         removed.is_ok()
     }
 
-    /// Has a selector asked first about every call, in the place of the one before. It is called on the thread that makes
-    /// the call, and may not make calls itself. An answer that does not fit the call is an error of the call.
+    /// Sets the selector, a function that is asked first about every call; it replaces the one before. It answers with the name
+    /// of a candidate, or with `None` to leave the choice to the rules, alike on all ranks. It runs on the thread that makes
+    /// the call, and may not make calls itself. If its answer does not fit the call, the call fails.
     pub fn set_selector<F>(&self, selector: F)
     where
         F: Fn(&Offer<'_>) -> Option<String> + Send + Sync + 'static,
@@ -194,7 +199,7 @@ impl Registry {
         self.set_fallible_selector(move |offer| Ok(selector(offer)));
     }
 
-    /// As [`set_selector`](Self::set_selector), with a selector that may fail: then the call does, with its words.
+    /// As [`set_selector`](Self::set_selector), with a selector that may fail: then the call fails with its words.
     pub fn set_fallible_selector<F>(&self, selector: F)
     where
         F: Fn(&Offer<'_>) -> Result<Option<String>, String> + Send + Sync + 'static,
@@ -202,7 +207,7 @@ impl Registry {
         self.put_selector(Some(Arc::new(selector)));
     }
 
-    /// Leaves the choice to the rules again.
+    /// Removes the selector: the rules choose again.
     pub fn clear_selector(&self) {
         self.put_selector(None);
     }
@@ -225,7 +230,8 @@ impl Registry {
         self.contents().codes.clone()
     }
 
-    /// What would serve a call without a tuning table and installed plans, why, and what else was considered. A selector is asked, with null addresses.
+    /// What would serve a call if there were no tuning table and no installed plans, why, and what else was considered. The
+    /// selector, if there is one, is asked with null for the addresses.
     ///
     /// # Errors
     /// Where nothing serves it, or the selector's answer does not fit.
@@ -234,7 +240,7 @@ impl Registry {
         self.choose_with(question, &tuning, &Installed::none("none were given"))
     }
 
-    /// The same with a tuning table and installed plans.
+    /// As [`choose`](Self::choose), with a tuning table and installed plans.
     ///
     /// # Errors
     /// As [`choose`](Self::choose).

@@ -8,29 +8,30 @@ use antiphon_types::{DataType, ReduceOp};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What is said of a plan or of code when it is registered. What is not said, every call fits.
+/// For which calls a plan or code is registered. What the terms leave open limits nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// What selectors, tables and messages call it; `None` takes the plan's or the code's own name.
+    /// The name that selectors, tables and messages use; `None` takes the plan's or the code's own name.
     pub name: Option<String>,
-    /// Tags; a call that asks for tags is served by who has all of them.
+    /// Tags: a communicator that asks for tags is served only by plans and code that have all of these.
     pub tags: BTreeSet<String>,
-    /// Number of ranks. A plan has its own.
+    /// Number of ranks. A plan has its own, which this must equal.
     pub world: Option<u32>,
     /// Ranks on each node.
     pub ranks_per_node: Option<u32>,
-    /// Whether input and output are the same memory. A plan says that itself.
+    /// Whether input and output are the same memory. A plan says that itself, and this must agree.
     pub in_place: Option<bool>,
-    /// Smallest message, in bytes, inclusive, beside the plan's own.
+    /// Smallest message, in bytes of the call's larger buffer, inclusive. A plan's own limit holds as well.
     pub min_bytes: u64,
-    /// Largest message, in bytes, inclusive, beside the plan's own.
+    /// Largest message, in bytes of the call's larger buffer, inclusive. A plan's own limit holds as well.
     pub max_bytes: u64,
-    /// Element types; none listed is all.
+    /// Element types; an empty list is all.
     pub dtypes: Vec<DataType>,
-    /// Reductions. Those that are listed take the place of what the plan says. With none listed, a plan that says no
-    /// reduction serves all, and one that says a reduction serves that one alone.
+    /// Reductions. Those that are listed take the place of what the plan says. If the list is empty, a plan that names no
+    /// reduction serves all, and a plan that names one serves that one alone.
     pub ops: Vec<ReduceOp>,
-    /// The root, of collectives that have one; a plan of these is for one root, and serves no call unless it is said.
+    /// The root, for collectives that have one. A plan of such a collective is for one root, and serves no call unless this
+    /// says which.
     pub root: Option<u32>,
 }
 
