@@ -14,50 +14,51 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// One call that code serves, on one rank.
+/// One call that code serves, as one rank makes it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct CodeCall<'a> {
-    /// What runs plans on the communicator; its [`communicator`](Executor::communicator) has barriers and exchanges.
+    /// An executor, to run plans on the communicator; its [`communicator`](Executor::communicator) has barriers and exchanges.
     pub executor: &'a Executor,
     /// Whether input and output are the same memory, by the collective's convention. Of collectives with a root, ranks may
     /// differ, and this is false.
     pub in_place: bool,
-    /// The send buffer, of `input_bytes`; not null. Of a scatter, it has no bytes but at the root.
+    /// The send buffer, of `input_bytes`; not null. In a scatter it has no bytes except at the root.
     pub input: *const u8,
-    /// The receive buffer, of `output_bytes`; not null. Of a reduce and a gather, it has no bytes but at the root; of a broadcast,
-    /// it is the send buffer as well but there.
+    /// The receive buffer, of `output_bytes`; not null. In a reduce and a gather it has no bytes except at the root; in a
+    /// broadcast it is the send buffer as well, except at the root.
     pub output: *mut u8,
     /// Bytes of the send buffer.
     pub input_bytes: u64,
     /// Bytes of the receive buffer.
     pub output_bytes: u64,
-    /// Of an alltoallv and an allgatherv the blocks, in elements, by rank: those of the send buffer that go there, and those of the
-    /// receive buffer that come from there. Of an allgatherv one is sent, the whole send buffer. They are within their buffers, and
-    /// those received apart from each other; that sender and receiver agree on a length nobody has looked at. `None` of other
+    /// The blocks of an alltoallv or allgatherv, in elements, by rank: those of the send buffer that go to the rank, and those of
+    /// the receive buffer that come from it. In an allgatherv one block is sent, the whole send buffer. Blocks lie within their
+    /// buffers, and received ones do not overlap; nobody has checked that sender and receiver agree on a length. `None` for other
     /// collectives.
     pub counts: Option<Counts<'a>>,
     /// Element type.
     pub dtype: DataType,
     /// The reduction, of collectives that reduce.
     pub op: Option<ReduceOp>,
-    /// The rank that has what all get, or gets what all have; collectives without one ignore it.
+    /// The root: the rank that has what all get, or gets what all have. Collectives without a root ignore it.
     pub root: u32,
-    /// The stream that the call is on. What the code launches on it comes in order; what it does otherwise must come after
-    /// what is before it on the stream, so that code that does so synchronises it first. Without one the call is complete
-    /// when the code returns.
+    /// The stream that the call is on. What the code launches on it comes in order. Code that touches the buffers in another way
+    /// must synchronise the stream first, since that has to come after what is in the stream already. Without a stream the call
+    /// must be complete when the code returns.
     ///
-    /// On devices there always is one, whose vendor's handle [`Stream::native`] has: a call that has none is put into one of the
-    /// communicator's own, which is waited for once the code has returned. One that is recorded into a graph cannot be
-    /// synchronised ([`Stream::is_capturing`]): all that the code does with the buffers, it puts into the stream then.
+    /// On devices there always is a stream, whose vendor's handle is [`Stream::native`]: a call that has none is put into one of
+    /// the communicator's own, which is waited for once the code has returned. A stream that is being recorded into a graph
+    /// ([`Stream::is_capturing`]) cannot be synchronised: then the code must put all that it does with the buffers into the stream.
     pub stream: Option<&'a Arc<dyn Stream>>,
 }
 
 /// An algorithm that is code: it moves data by plans of its own that it launches, or as it likes.
 ///
-/// Each rank's call runs it once, on the thread that calls, or, in a group, on one that has this communicator's calls, when all
-/// ranks have come to the call and chosen this code in this version; so ranks that disagree are told so before any of them enters it. A failure, or a panic, aborts the
-/// communicator: others may wait for what this rank would have done.
+/// It runs once for each rank's call, when all ranks have come to the call and chosen this code in this version, so that ranks
+/// which disagree are told so before any of them enters it. It runs on the thread that calls; in a group, on a thread that runs
+/// this communicator's calls. A failure or a panic aborts the communicator, since others may wait for what this rank would have
+/// done.
 ///
 /// It is for ranks on the host, unless it says that it [serves devices](Self::serves_devices). There the ranks meet on the host,
 /// and their streams go on meanwhile. What the code puts into a stream that is recorded into a graph becomes part of the
@@ -66,16 +67,16 @@ pub trait Code: Send + Sync {
     /// The collective it computes.
     fn collective(&self) -> Collective;
 
-    /// Whether it serves ranks on devices, too: the buffers are the device's then, and the stream is one of it. The device is
-    /// that of the executor's [`communicator`](Executor::communicator); on the threads of a group it is current, on one that
-    /// calls what the caller left there. Asked when the code is registered.
+    /// Whether it serves ranks on devices, too; asked once, when the code is registered. Buffers and stream are then those of the
+    /// device of the executor's [`communicator`](Executor::communicator). On the threads of a group that device is the current
+    /// one; on a thread that makes a single call, it is whatever the caller has made current.
     fn serves_devices(&self) -> bool {
         false
     }
 
-    /// Whether it serves a call that is within its [`Terms`]. All ranks must answer alike: code that looks at
-    /// [`Question::in_place`] serves programs alone whose ranks are all in place, or all not. Of collectives whose blocks have lengths of
-    /// their own it is false.
+    /// Whether it serves a call that is within its [`Terms`]. All ranks must answer alike: so code that looks at
+    /// [`Question::in_place`] works only for programs whose ranks are all in place, or all not. (For collectives whose blocks have
+    /// lengths of their own that is false.)
     ///
     /// # Errors
     /// Why not, in a few words.
@@ -133,7 +134,7 @@ impl RegisteredCode {
         &self.collective
     }
 
-    /// What was said of it.
+    /// The terms under which it was registered.
     pub fn terms(&self) -> &Terms {
         &self.terms
     }

@@ -22,7 +22,7 @@ use std::{fs, io};
 /// Names a folder of installed plans, or says `off`.
 const VARIABLE: &str = "ANTIPHON_INSTALLED";
 
-/// Installed plans that calls of a group of ranks may be served by; or why none is used.
+/// The installed plans that may serve the calls of a communicator; or why none is used.
 #[derive(Clone, Debug)]
 pub struct Installed {
     /// By name.
@@ -216,7 +216,7 @@ impl Installed {
         &self.skipped
     }
 
-    /// Why none is used, where that is not because there is none.
+    /// Why none is used, unless simply none is installed.
     pub(crate) fn unused(&self) -> Option<&str> {
         self.unused.as_deref()
     }

@@ -110,33 +110,35 @@ impl RegisteredPlan {
         &self.plan
     }
 
-    /// It, lowered; tied to no communicator.
+    /// The plan, lowered; tied to no communicator.
     pub(super) fn lowered(&self) -> &LoadedPlan {
         &self.lowered
     }
 
-    /// What tuning tables call it: a number of its content, so that times are not taken for another plan's of its name.
+    /// What tuning tables call it: `plan` and a number made of its content, so that another plan of the same name does not get
+    /// its times.
     pub fn measured_as(&self) -> String {
         format!("plan {:016x}", self.fingerprint())
     }
 
-    /// What was said of it.
+    /// The terms under which it was registered.
     pub fn terms(&self) -> &Terms {
         &self.terms
     }
 
-    /// What ranks compare, and caches go by: the plan's content.
+    /// A hash of the plan's content, which ranks compare, and by which caches find it.
     pub fn fingerprint(&self) -> u64 {
         self.lowered.layout().fingerprint
     }
 
-    /// In which order its sums add, as the verifier finds when it is first asked.
+    /// In which order its sums add; `None` if the plan is not proven, or reduces nothing. The first call has the verifier find it,
+    /// which takes as long as verifying the plan.
     pub fn order(&self) -> Option<&SumOrder> {
         let find = || reproducible::order_of(&self.plan, self.lowered.layout());
         self.order.get_or_init(find).as_ref()
     }
 
-    /// Whether the plan may serve calls of ranks that are spread so.
+    /// Whether the plan may serve calls of ranks that are spread over nodes and devices like this.
     ///
     /// # Errors
     /// Why not.

@@ -56,7 +56,7 @@ impl Default for Terms {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misfit {
-    /// Another collective.
+    /// It is for another collective.
     #[error("is for {own}, where what is for {wanted} serves the call")]
     Collective {
         /// What it is for.
@@ -64,10 +64,10 @@ pub enum Misfit {
         /// What it would have to be for; a plan for a gather or scatter may also be one for alltoallv, which moves their blocks.
         wanted: Collective,
     },
-    /// Another number of ranks.
+    /// It is for this other number of ranks.
     #[error("is for {0} ranks")]
     World(u32),
-    /// Another number of ranks on each node.
+    /// It is for another number of ranks on each node.
     #[error("is for {wanted} ranks on each node, where there are {found}")]
     RanksPerNode {
         /// What it is for.
@@ -75,15 +75,15 @@ pub enum Misfit {
         /// What there is.
         found: u32,
     },
-    /// Memory that is not shared.
+    /// It joins these two ranks by memory or switch channels, and they are on different nodes.
     #[error(
         "joins ranks {0} and {1} by memory, which are on different nodes, or count as a node each"
     )]
     Reach(u32, u32),
-    /// The other place of buffers.
+    /// It is for calls in place (`true`) or out of place (`false`), and the call is the other.
     #[error("is for calls {}", if *.0 { "in place" } else { "out of place" })]
     InPlace(bool),
-    /// A message that is too small or too large.
+    /// The message is too small or too large; in bytes of the call's larger buffer.
     #[error("is for messages of {min} to {max} bytes")]
     Bytes {
         /// Smallest, inclusive.
@@ -91,31 +91,31 @@ pub enum Misfit {
         /// Largest, inclusive.
         max: u64,
     },
-    /// Memory that whoever calls by name is promised to find as it was.
+    /// It writes to a buffer that a call by name leaves as it is.
     #[error("writes {0}, which a call leaves as it is")]
     Writes(Whose),
-    /// Memory that whoever calls by name need not have.
+    /// It uses a buffer that a rank need not have in a call by name.
     #[error("uses {0}, which a call need not have")]
     Touches(Whose),
-    /// Another element type.
+    /// It is not for this element type.
     #[error("is not for elements of type {}", .0.name())]
     DataType(DataType),
-    /// Another reduction.
+    /// It does not serve this reduction.
     #[error("does not reduce by {}", .0.name())]
     Op(ReduceOp),
-    /// Another root, or any.
+    /// It is for this other root, or, with `None`, nobody has said for which root it is.
     #[error("{}", .0.map_or("has no root said".to_owned(), |root| format!("is for root {root}")))]
     Root(Option<u32>),
-    /// A tag that was asked for is missing.
+    /// It lacks this tag, which the communicator asks for.
     #[error("is not tagged `{0}`")]
     Tag(String),
-    /// Sizes that the plan cannot be lowered for.
+    /// The plan cannot be lowered for the sizes of the call.
     #[error("{0}")]
     Sizes(Box<LowerError>),
-    /// Blocks whose sizes come with the call, where blocks are equal, or the other way round.
+    /// It has runtime sizes (`true`) and the call has none, or the other way round.
     #[error("{}", if *.0 { "has runtime sizes" } else { "has no runtime sizes" })]
     RuntimeSizes(bool),
-    /// Another order of sums than reproducible calls have.
+    /// It adds in another order than reproducible calls do, or its order is not known.
     #[error("{}", differently(.found.as_ref(), .wanted.as_ref()))]
     Order {
         /// What the verifier says of it; `None` where it does not prove the plan.
@@ -123,16 +123,16 @@ pub enum Misfit {
         /// The order of reproducible calls.
         wanted: Option<SumOrder>,
     },
-    /// Nobody knows the order of sums of code.
+    /// It is code, whose order of sums nobody knows, and the call is to be reproducible.
     #[error("is code, of whose sums no order is shown, where sums are reproducible")]
     Unshown,
-    /// Buffers of devices.
+    /// It is code that does not serve devices, and the ranks are on devices.
     #[error("is code, which serves memory of the host, where the ranks are on devices")]
     Devices,
-    /// Code does not see factors.
+    /// It is code, and the call is a premultiplied sum.
     #[error("is code, which does not premultiply")]
     Premultiplied,
-    /// The code says so itself.
+    /// It is code that refuses the call, for this reason.
     #[error("{0}")]
     Code(String),
 }
@@ -147,9 +147,9 @@ impl Misfit {
 /// A buffer of a call by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Whose {
-    /// Whose it is.
+    /// The rank whose buffer it is.
     pub rank: u32,
-    /// Its receive buffer; else its send buffer.
+    /// Whether it is the rank's receive buffer; otherwise it is the send buffer.
     pub output: bool,
 }
 
