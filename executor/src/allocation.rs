@@ -11,9 +11,9 @@ use std::sync::Arc;
 ///
 /// Peers map it: launches use it without a copy. It belongs to no communicator, and may outlive the one that it came from.
 ///
-/// Dropped, it is freed at once where no kernel of a launch of this process is under way on a GPU, and else when that is so: the
-/// caller waits for none, since that one may wait for the caller's next call. Whoever passed its address to a call on a stream
-/// keeps it until the stream has come past that call. What peers have mapped stays until they let go.
+/// When it is dropped, it is freed at once if no kernel of a launch of this process is under way on a GPU, and otherwise as soon
+/// as that is so. Dropping does not wait, since such a kernel may wait for the caller's next call. If its address was passed to
+/// a call on a stream, it must be kept until the stream has come past that call. What peers have mapped stays until they let go.
 pub struct Allocation {
     /// Taken by `drop` alone.
     memory: Option<Arc<dyn Memory>>,
@@ -40,22 +40,22 @@ impl Communicator {
 }
 
 impl Allocation {
-    /// Whose memory it is.
+    /// The device whose memory it is.
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.device
     }
 
-    /// Where it is mapped; on a GPU an address for kernels and copies alone.
+    /// Its address; on a GPU one that only kernels and copies may use.
     pub fn address(&self) -> *mut u8 {
         self.memory().address()
     }
 
-    /// Bytes.
+    /// Its size in bytes.
     pub fn bytes(&self) -> u64 {
         self.memory().len()
     }
 
-    /// Copies `bytes` to it, from its start on. Complete on return; beside kernels that run, it waits for none of them.
+    /// Copies `bytes` to its beginning. Complete on return; it does not wait for kernels that run.
     ///
     /// # Errors
     /// `Argument` for more bytes than it has; what the device reports.
@@ -74,7 +74,7 @@ impl Allocation {
         Ok(())
     }
 
-    /// Fills `bytes` from its start on. Otherwise as [`upload`](Self::upload).
+    /// Fills `bytes` from its beginning. Otherwise as [`upload`](Self::upload).
     ///
     /// # Errors
     /// As [`upload`](Self::upload).

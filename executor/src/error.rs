@@ -61,7 +61,7 @@ pub enum ExecutorError {
         /// Ranks of the communicator.
         world: u32,
     },
-    /// No kernel runs the plan.
+    /// The plan cannot be made a kernel of the device.
     #[error(transparent)]
     Generate(#[from] antiphon_codegen::Unsupported),
     /// An argument of a call is wrong.
@@ -79,7 +79,7 @@ pub enum ExecutorError {
         "cannot run a plan on a GPU: saw {saw}, allowed devices of one vendor, and memory channels between those that map each other's memory or are one; join others by port channels or by calls by name, which go over a wire, or run it on the host"
     )]
     Apart {
-        /// What was called, and between which ranks and devices what lacks.
+        /// What was called, between which ranks and devices, and what is missing there.
         saw: String,
     },
     /// Nothing serves the call.
@@ -95,7 +95,7 @@ pub enum ExecutorError {
         /// What it said.
         reason: String,
     },
-    /// A transfer between two ranks that a call comes to failed; what it says of ranks is in the caller's numbers.
+    /// A transfer between two ranks, of which the call is made, failed. Ranks are numbered as in the caller's communicator.
     #[error("{what} on rank {rank}, {} rank {peer}: {source}", if *.sends { "to" } else { "from" })]
     Transfer {
         /// The call, such as `send` or `gather`.
@@ -109,7 +109,7 @@ pub enum ExecutorError {
         /// How it failed.
         source: Arc<ExecutorError>,
     },
-    /// A call failed by the installed plan that was to serve it.
+    /// A call failed because of the installed plan that was to serve it.
     #[error(
         "{source}; plan `{plan}`, which is installed, was to serve the call: `antiphon install --remove {plan}` removes it, ANTIPHON_INSTALLED=off does without installed plans"
     )]
@@ -119,7 +119,7 @@ pub enum ExecutorError {
         /// How it failed.
         source: Arc<ExecutorError>,
     },
-    /// What a launcher left in the environment is of no use.
+    /// The environment does not say who this rank is, or how ranks meet.
     #[error(transparent)]
     Launcher(Arc<LauncherError>),
     /// The runtime blocks of a call are not what the plan or the buffers allow.
@@ -187,14 +187,14 @@ pub enum ExecutorError {
         /// Its call.
         theirs: String,
     },
-    /// Ranks made a call over nodes by what does not meet: some by code, some by transfers.
+    /// For a call over several nodes some ranks chose code and others transfers, which would never meet.
     #[error(
         "call {number} of those over nodes with blocks of lengths of their own differs between ranks: rank {rank} makes it by transfers, rank {peer} by code {code}; register the same code and selector on every rank, and make the same calls in the same order"
     )]
     Diverged {
         /// The rank that reports.
         rank: u32,
-        /// Which of the communicator's calls it is that are made so, from 1.
+        /// Which of the communicator's alltoallv and allgatherv calls it is, counted from 1.
         number: u64,
         /// The other rank.
         peer: u32,

@@ -20,24 +20,25 @@ use std::sync::Arc;
 /// Calls that are launched together.
 ///
 /// Collectives of one communicator run in the order in which they were gathered. Transfers run beside them and beside each
-/// other, but that those from one rank to another come in order; so no order of sends and receives is a deadlock. Several
-/// communicators may take part: one thread can drive many ranks, and so can a rank send to itself. A rank may gather calls
-/// that others make one by one.
+/// other, except that those from one rank to another come in order; so no order of sends and receives is a deadlock. Several
+/// communicators may take part: one thread can drive many ranks, and a rank can send to itself. A rank may gather calls that
+/// others make one by one, with the exceptions below.
 ///
-/// A call that registered code serves has its turn when the group ends, after the calls of its communicator before it, and
-/// those behind it wait for it. Each communicator with such calls has a thread of its own there, on which the code runs. On a
-/// stream what code launches comes behind all else that the group has on that stream; then what one rank gathers, its peers
-/// must gather as well, and ranks that one thread drives take streams of their own.
+/// **Code.** A call that registered code serves runs when the group ends, after the calls of its communicator before it; those
+/// behind it wait for it. Each communicator with such calls has a thread of its own, on which the code runs. On a stream, what
+/// code launches comes after all else that the group has on that stream; so there a rank's peers must gather the same calls,
+/// and ranks that one thread drives need streams of their own.
 ///
-/// A group with calls on several streams of one device is as if each were on all of these: it begins when what is before it in
-/// all of them is over, and what follows in any of them waits for all of it. Calls without a stream have no part in that.
+/// **Several streams.** A group with calls on several streams of one device is as if each call were on all of these: it begins
+/// when what is before it in all of them is over, and what follows in any of them waits for all of it. Calls without a stream
+/// have no part in that.
 ///
-/// On devices the calls are put into streams, and one thread may drive ranks of several devices; ranks that share a device
-/// and make the same call are one kernel, but for calls behind one that code serves. A rank's transfers run beside each other in streams of their own, which branch off
-/// from the callers' streams and come back to them. Where a device runs them one after the other, what one rank gathers, its
-/// peers must gather as well.
+/// **Devices.** The calls are put into streams, and one thread may drive ranks of several devices. Ranks that share a device
+/// and make the same call are one kernel, except in calls after one that code serves. A rank's transfers run beside each other
+/// in streams of their own, which branch off from the callers' streams and come back to them. A device may run them one after
+/// the other, so a rank's peers must gather the same calls.
 ///
-/// A group that is dropped was never there.
+/// A group that is dropped without [`end`](Self::end) makes none of its calls.
 #[derive(Debug, Default)]
 pub struct Group {
     calls: Vec<Gathered>,
@@ -284,17 +285,18 @@ impl Group {
         Ok(())
     }
 
-    /// Launches what was gathered. Calls without a stream are complete on return; those on a stream, if the launches before
-    /// them on it are, go on by themselves. On devices the first transfer from one rank to another waits until both
-    /// have formed their ends of what it goes through, which the peer does without a call.
+    /// Launches what was gathered. Calls without a stream are complete on return; those on a stream go on by themselves. On
+    /// devices the first transfer from one rank to another waits until both have formed their ends of the queue that it goes
+    /// through, which the peer does without a call.
     ///
     /// # Errors
-    /// Sends to this rank itself that no receive of the group takes, and streams of a device of which some are recorded into a
-    /// graph and some are not: then nothing is launched.
+    /// Nothing is launched if the group has sends to this rank itself that none of its receives takes, or streams of a device
+    /// of which some are being recorded into a graph and some are not.
     ///
-    /// Streams of a device that are recorded into several graphs, which the driver refuses, and thereby ends their recordings.
+    /// Streams of a device that are recorded into several graphs: the driver refuses these, and thereby ends their recordings.
     ///
-    /// Else the first failure of a launch, after the others came to their ends; that of one on a stream is the stream's to tell.
+    /// Otherwise the first failure of a launch, after the others have ended. A launch on a stream that fails later is reported
+    /// by [`Executor::synchronize`](crate::Executor::synchronize) on that stream.
     pub fn end(self) -> Result<(), ExecutorError> {
         let (mut launches, mut queued) = (Launches::default(), Queued::default());
         let (kept, streams) = (self.kept()?, Streams::of(&self.calls)?);
