@@ -6,8 +6,8 @@ use antiphon_plan::program::CallSizes;
 use antiphon_types::{DataType, ReduceOp};
 use std::fmt;
 
-/// A call, as far as the choice of what serves it goes. All ranks of a call ask the same, but for
-/// [`in_place`](Self::in_place), which each rank of an allreduce, allgather or reducescatter may have as it likes.
+/// A call, as far as it matters for the choice of what serves it. All ranks of a call ask the same question, except for
+/// [`in_place`](Self::in_place), which may differ between the ranks of an allreduce, allgather or reducescatter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question<'a> {
     /// The collective.
@@ -20,8 +20,8 @@ pub struct Question<'a> {
     pub dtype: DataType,
     /// The reduction, of collectives that reduce.
     pub op: Option<ReduceOp>,
-    /// Whether input and output are the same memory, by the collective's convention. Of collectives with a root each rank is
-    /// in place or not as it likes, so that theirs says nothing.
+    /// Whether input and output are the same memory, by the collective's convention. For collectives with a root it means
+    /// nothing, since each rank may do as it likes.
     pub in_place: bool,
     /// The rank that has what all get, or gets what all have; collectives without one ignore it.
     pub root: u32,
@@ -29,7 +29,7 @@ pub struct Question<'a> {
     pub premultiplied: bool,
     /// Whether sums add in the one order of reproducible calls.
     pub reproducible: bool,
-    /// Tags that a registered plan, or registered code, must have to be asked.
+    /// Tags that registered plans, installed plans and registered code must have to be considered.
     pub tags: &'a [String],
 }
 
@@ -51,7 +51,7 @@ impl<'a> Question<'a> {
         }
     }
 
-    /// What the built-in choice hangs on.
+    /// The part of the question that the built-in choice depends on.
     pub fn wish(&self) -> Wish<'a> {
         let Question { collective, bytes, in_place, root, .. } = *self;
         Wish { collective, bytes, in_place, root }
