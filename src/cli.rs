@@ -266,7 +266,7 @@ struct InstallArgs {
     /// A reduction, in the place of what the plan says; may be given several times [default: what the plan says, else all]
     #[arg(long = "op", value_name = "R", requires = "files")]
     ops: Vec<ReduceOp>,
-    /// The rank that the plan broadcasts from or reduces to
+    /// The root of a plan of broadcast, reduce, gather or scatter
     #[arg(long, requires = "files")]
     root: Option<u32>,
     /// List what is installed, and what serves nothing

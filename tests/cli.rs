@@ -246,6 +246,8 @@ fn bench_needs_no_plan() {
         "sendrecv",
         "alltoallv",
         "allgatherv",
+        "gather",
+        "scatter",
     ] {
         let printed = succeeds(&[
             "bench", collective, "--ranks", "3", "-b", "24", "-e", "24K", "-f", "32", "-n", "3",

@@ -216,10 +216,13 @@ pub fn select(spread: Spread, wish: Wish<'_>) -> Result<Selected, SelectionError
         }
     };
     choice.map(Selected::Sized).ok_or_else(|| {
-        let known: BTreeSet<String> = Algorithm::ALL
+        let sized = Algorithm::ALL.map(|one| (one.collective(), one.is_hierarchical()));
+        let rooted = Rooted::ALL.map(|one| (one.collective(), one.is_hierarchical()));
+        let known: BTreeSet<String> = sized
             .into_iter()
-            .filter(|algorithm| nodes == 1 || algorithm.is_hierarchical())
-            .map(|algorithm| algorithm.collective().to_string())
+            .chain(rooted)
+            .filter(|(_, is_hierarchical)| nodes == 1 || *is_hierarchical)
+            .map(|(collective, _)| collective.to_string())
             .collect();
         let known = known.into_iter().collect::<Vec<_>>().join(", ");
         SelectionError::None { collective: collective.clone(), nodes, known }

@@ -76,12 +76,6 @@ fn built_in(args: &BenchArgs, launched: Option<&Started>) -> Result<Job, CliErro
         }
     };
     let collective = args.collective.collective();
-    if matches!(args.collective, BuiltIn::Gather | BuiltIn::Scatter) {
-        return Err(CliError::Usage(format!(
-            "cannot bench {collective}: it has no plan for this; `antiphon tune {collective}` measures what serves such calls, and \
-             `antiphon run` a plan of your own"
-        )));
-    }
     let mut plans: Vec<Plan> = Vec::new();
     let mut items = Vec::new();
     for size in args.measure.sweep.sizes()? {
@@ -89,6 +83,13 @@ fn built_in(args: &BenchArgs, launched: Option<&Started>) -> Result<Job, CliErro
         let op = question.op.map(|sum| args.measure.op.unwrap_or(sum));
         let in_place = args.measure.in_place;
         let chosen = plans::built_in(&Question { op, in_place, ..question })?;
+        if chosen.collective != collective {
+            return Err(CliError::Usage(format!(
+                "cannot bench {collective} of {size} bytes: saw `{}` chosen, a plan of {}, allowed one of {collective}; \
+                 `antiphon tune {collective}` measures it, and `antiphon run` a plan of your own",
+                chosen.name, chosen.collective
+            )));
+        }
         let position = plans.iter().position(|plan| *plan == chosen).unwrap_or(plans.len());
         if position == plans.len() {
             plans.push(chosen);

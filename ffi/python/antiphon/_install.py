@@ -28,7 +28,7 @@ def _arguments(given: list[str]) -> argparse.Namespace:
     parser.add_argument("--ranks-per-node", type=int, default=0, help="serve only where so many ranks are on each node")
     parser.add_argument("--min", type=int, default=0, help="smallest message, in bytes")
     parser.add_argument("--max", type=int, default=0, help="largest message, in bytes")
-    parser.add_argument("--root", type=int, help="the rank that the plan broadcasts from or reduces to")
+    parser.add_argument("--root", type=int, help="the root of a plan of broadcast, reduce, gather or scatter")
     parser.add_argument("--remove", action="append", default=[], metavar="NAME", help="remove an installed plan")
     parser.add_argument("--ranks", type=int, help="without files: built-in algorithms of so many ranks; else the cores, at least 2")
     parser.add_argument("--nodes", type=int, help="without files: on so many nodes; else one")

@@ -252,7 +252,7 @@ impl BaseBuffer {
         }
         if to > run.size {
             return Err(PyRuntimeError::new_err(format!(
-                "cannot take chunks {start} to {stop} (exclusive) of a {} buffer of rank {} with {size} chunks",
+                "cannot take chunks {start} to {stop} (exclusive) of the {} buffer of rank {} with {size} chunks",
                 buffer_name(run.buffer),
                 run.rank,
             )));

@@ -97,8 +97,9 @@ fn page(table: &Table, judge: impl Fn(&Setting, u64, &Times) -> Option<Judged>) 
             .collect();
         let (all, right) = (judged.len(), judged.len() - slow.len());
         let slow = slow.join("; ");
+        let spread = if *nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
         page.push_str(&format!(
-            "\n| {collective}, {ranks} ranks, {nodes} nodes, {kind}, {place} | {all} | {right} | {slow} |"
+            "\n| {collective}, {ranks} ranks, {spread}, {kind}, {place} | {all} | {right} | {slow} |"
         ));
     }
     page.push('\n');
@@ -148,7 +149,7 @@ mod tests {
         let page = super::page(&table, by_rule(2));
         assert!(page.starts_with("By `antiphon tune` on an abacus with 2 usable cores."), "{page}");
         let row = format!(
-            "| allgather, 2 ranks, 1 nodes, processes, out of place | 3 | 2 | 4K: `{faster}`, 1.50 |"
+            "| allgather, 2 ranks, 1 node, processes, out of place | 3 | 2 | 4K: `{faster}`, 1.50 |"
         );
         assert_eq!(page.lines().skip(4).collect::<Vec<_>>(), [row], "{page}");
         // A table that knows of 1 KiB and of 16 KiB takes the same at 4 KiB.
@@ -157,7 +158,7 @@ mod tests {
         tuned.record(&all_gather, 16384, times(&[(taken, 28), (faster, 1000)]));
         let page = super::page(&table, by_table(&tuned));
         let row =
-            "| allgather, 2 ranks, 1 nodes, processes, out of place | 2 | 1 | 4K: `mine`, 30.00 |";
+            "| allgather, 2 ranks, 1 node, processes, out of place | 2 | 1 | 4K: `mine`, 30.00 |";
         assert_eq!(page.lines().skip(4).collect::<Vec<_>>(), [row], "{page}");
     }
 }
