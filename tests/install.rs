@@ -114,6 +114,7 @@ fn an_installed_plan_serves_calls_and_is_measured_beside_what_is_built_in() {
         (vec!["install", &path, "--root", "1"], 2, "it is for allreduce, which has none"),
         (vec!["install", &path, "--ranks-per-node", "3"], 2, "allowed what divides them"),
         (vec!["install", "--ranks", "3", "--nodes", "2"], 2, "evenly"),
+        (vec!["install", "--ranks", "4294967295"], 2, "up to 1024"),
         (vec!["install", "--remove", "mine", "--remove", "other"], 1, "removed mine"),
         (vec!["install", "--remove", "mine"], 1, "no plan of that name"),
     ] {

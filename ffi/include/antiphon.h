@@ -1504,7 +1504,7 @@ antiphon_result antiphon_uninstall(const char *name);
 /**
  * Writes the default plans for so many ranks on so many nodes into `default` in the cache folder: every built-in algorithm of
  * the host as a file, in the place of what is there. They serve no call by themselves. Of 0 ranks there are as many as this process
- * may use cores, and at least 2.
+ * may use cores, and at least 2; more than 1024 are refused.
  *
  * Any thread may call it at any time.
  */

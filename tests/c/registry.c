@@ -531,6 +531,7 @@ static void defaults(void)
     snprintf(folder, sizeof folder, "%s/antiphon-XXXXXX", temporary == NULL ? "/tmp" : temporary);
     CHECK(mkdtemp(folder) != NULL && setenv("ANTIPHON_CACHE_DIR", folder, 1) == 0);
     FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "0 nodes", antiphon_install_defaults(WORLD, 0));
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "4294967295 ranks", antiphon_install_defaults(UINT32_MAX, 1));
     OK(antiphon_install_defaults(WORLD, 1));
     snprintf(inside, sizeof inside, "%s/default", folder);
     for (i = 0; i < sizeof names / sizeof names[0]; i++) {

@@ -188,7 +188,8 @@ impl Installed {
     /// in the place of what is there. They serve no call by themselves, since what is built in does. The files, in order.
     ///
     /// # Errors
-    /// Ranks that are not spread evenly over their nodes; a file that cannot be written, after those before it were.
+    /// More than 1024 ranks, and those that are not spread evenly over their nodes; a file that cannot be written, after those before
+    /// it were.
     pub fn install_defaults(folder: &Path, spread: Spread) -> Result<Vec<PathBuf>, InstallError> {
         defaults::install(folder, spread)
     }

@@ -9,11 +9,24 @@ use antiphon_plan::model::{Collective, Plan};
 use antiphon_plan::{Style, write};
 use std::path::{Path, PathBuf};
 
-/// The default plans for some ranks: every built-in algorithm of the host, with rank 0 as the root where there is one.
+/// The most ranks that default plans are written for: where all ranks talk to each other a plan grows with their square, and of
+/// many more it would be gigabytes.
+const MOST_RANKS: u32 = 1024;
+
+/// What the default plans for some ranks are made from: every built-in algorithm of the host, with rank 0 as the root where there
+/// is one.
 ///
 /// # Errors
-/// Ranks that are not spread evenly over their nodes.
-fn plans(spread: Spread) -> Result<Vec<Plan>, ExecutorError> {
+/// Too many ranks, and those that are not spread evenly over their nodes.
+fn algorithms(spread: Spread) -> Result<Vec<Selected>, ExecutorError> {
+    if spread.ranks > MOST_RANKS {
+        const { assert!(MOST_RANKS == 1024, "the text below says so") };
+        return Err(ExecutorError::Argument {
+            what: "write default plans",
+            saw: format!("{} ranks", spread.ranks),
+            allowed: "up to 1024",
+        });
+    }
     let mut collectives: Vec<Collective> = Vec::new();
     let sized = Algorithm::ALL.into_iter().map(Algorithm::collective);
     let rooted = Rooted::ALL.into_iter().map(Rooted::collective);
@@ -25,7 +38,6 @@ fn plans(spread: Spread) -> Result<Vec<Plan>, ExecutorError> {
             collectives.push(collective);
         }
     }
-    let mut plans = Vec::new();
     // Some serve several collectives.
     let mut known: Vec<Selected> = Vec::new();
     for collective in &collectives {
@@ -33,17 +45,23 @@ fn plans(spread: Spread) -> Result<Vec<Plan>, ExecutorError> {
             let wish = Wish { collective, bytes: 0, in_place, root: 0 };
             for selected in candidates(spread, wish)? {
                 // Most are right either way, and the same.
-                if known.contains(&selected) {
-                    continue;
+                if !known.contains(&selected) {
+                    known.push(selected);
                 }
-                known.push(selected);
-                let plan = selected.plan()?;
-                let name = name(selected.name(), spread, plan.in_place);
-                plans.push(Plan { name, ..plan });
             }
         }
     }
-    Ok(plans)
+    Ok(known)
+}
+
+/// The default plan that an algorithm gives.
+///
+/// # Errors
+/// What keeps the plan from being made.
+fn plan(selected: Selected, spread: Spread) -> Result<Plan, ExecutorError> {
+    let plan = selected.plan()?;
+    let name = name(selected.name(), spread, plan.in_place);
+    Ok(Plan { name, ..plan })
 }
 
 /// The algorithm, and what its plan is written for.
@@ -66,10 +84,12 @@ fn name(algorithm: &str, spread: Spread, in_place: bool) -> String {
 /// files, in order.
 ///
 /// # Errors
-/// Ranks that are not spread evenly over their nodes; a file that cannot be written, after those before it were.
+/// As [`algorithms`]; a file that cannot be written, after those before it were.
 pub(super) fn install(folder: &Path, spread: Spread) -> Result<Vec<PathBuf>, InstallError> {
     let mut written = Vec::new();
-    for plan in plans(spread)? {
+    for selected in algorithms(spread)? {
+        // One at a time: together, those of many ranks are gigabytes.
+        let plan = plan(selected, spread)?;
         let mut bytes = Vec::new();
         write(&plan, Style::Compact, &mut bytes).expect("writing to memory does not fail");
         let path = folder.join(format!("{}.json", plan.name));
@@ -91,7 +111,9 @@ mod tests {
     #[test]
     fn every_built_in_algorithm_of_the_host_is_a_default_plan_of_its_own_name() {
         for (ranks, nodes, crowded) in [(1, 1, false), (2, 1, false), (4, 1, true), (4, 2, false)] {
-            let plans = plans(Spread { ranks, nodes, crowded, devices: Devices::Host }).unwrap();
+            let spread = Spread { ranks, nodes, crowded, devices: Devices::Host };
+            let algorithms = algorithms(spread).unwrap().into_iter();
+            let plans: Vec<Plan> = algorithms.map(|one| plan(one, spread).unwrap()).collect();
             let names: BTreeSet<&str> = plans.iter().map(|plan| plan.name.as_str()).collect();
             assert_eq!(names.len(), plans.len());
             for algorithm in Algorithm::ALL {
@@ -116,8 +138,16 @@ mod tests {
                 assert_eq!(plan.gpus.len(), ranks as usize, "{}", plan.name);
             }
         }
-        assert!(
-            plans(Spread { ranks: 3, nodes: 2, crowded: false, devices: Devices::Host }).is_err()
-        );
+        let spread = Spread { ranks: 3, nodes: 2, crowded: false, devices: Devices::Host };
+        assert!(algorithms(spread).is_err());
+    }
+
+    #[test]
+    fn more_ranks_than_plans_are_written_for_are_refused_at_once() {
+        for ranks in [MOST_RANKS + 1, u32::MAX] {
+            let spread = Spread { ranks, nodes: 1, crowded: true, devices: Devices::Host };
+            let text = algorithms(spread).unwrap_err().to_string();
+            assert!(text.contains(&ranks.to_string()) && text.contains("1024"), "{text}");
+        }
     }
 }
