@@ -112,7 +112,29 @@ pub fn simulate(
     if saw > allowed {
         return Err(SimulateError::Windows { plan: layout.name.clone(), saw, allowed });
     }
+    if u64::try_from(most_bytes(layout, &programs, sizes)).is_err() {
+        return Err(LowerError::Overflow { what: "all that is moved" }.into());
+    }
     machine::Machine::new(layout, &programs, sizes, topology).run()
+}
+
+/// No fewer bytes than anything carries: what is counted on the way fits in 64 bits if this does.
+fn most_bytes(layout: &Layout, programs: &[Program], sizes: CallSizes) -> u128 {
+    // Packets are twice their payload, and a memory may be asked for by both sides of a move.
+    const TIMES: u128 = 4;
+    let buffers = u128::from(sizes.input) + u128::from(sizes.output);
+    let ranks = layout.ranks.iter().zip(programs).map(|(own, program)| {
+        let ends = program.segments.iter().skip(1).map(|next| u64::from(next.offsets));
+        let ends = ends.chain([program.offsets.len() as u64]);
+        let moved = program.segments.iter().zip(ends).map(|(segment, end)| {
+            let accesses = end.saturating_sub(segment.offsets.into());
+            u128::from(segment.padded) * u128::from(accesses)
+        });
+        // Runtime blocks are in no segment, and each lies in one of the buffers.
+        let blocks = if own.runtime_blocks == [0; 2] { 0 } else { own.instructions.len() as u128 };
+        moved.fold(buffers.saturating_mul(blocks), u128::saturating_add)
+    });
+    ranks.fold(0, u128::saturating_add).saturating_mul(TIMES)
 }
 
 /// Instructions inside pipelines, each as often as it is run. An empty body counts as one: it turns all the same.

@@ -427,3 +427,15 @@ fn pipelines_that_turn_too_often_are_refused() {
         assert!(matches!(error, SimulateError::Windows { .. }), "{error}");
     }
 }
+
+#[test]
+fn messages_whose_traffic_cannot_be_counted_are_refused() {
+    for algorithm in [Algorithm::AllReduceRing, Algorithm::AllReduceTwoShotPackets] {
+        let layout = layout(algorithm, 4);
+        assert!(simulate(&layout, sizes(&layout, 1 << 50), &plain()).is_ok());
+        for bytes in [1 << 62, u64::MAX - 1023] {
+            let error = simulate(&layout, sizes(&layout, bytes), &plain()).unwrap_err();
+            assert!(matches!(error, SimulateError::Lower(_)), "{algorithm}: {error}");
+        }
+    }
+}
