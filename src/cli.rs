@@ -35,6 +35,7 @@ mod tune;
 mod verify;
 mod verify_json;
 
+use antiphon::executor::Communicator;
 use antiphon::executor::hal::DeviceName;
 use antiphon::plan::algorithms::devices::DeviceClass;
 use antiphon::{DataType, ReduceOp};
@@ -104,12 +105,15 @@ struct RunArgs {
     measure: MeasureArgs,
 }
 
+/// The most ranks that this machine is asked to bring up: as many as one process may have.
+const MOST_RANKS: i64 = Communicator::MOST_IN_PROCESS as i64;
+
 #[derive(Debug, Args)]
 struct BenchArgs {
     /// The collective; a gather and a scatter are measured by `tune` alone
     collective: BuiltIn,
     /// Number of ranks [default: 4, or those that a launcher started]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=MOST_RANKS))]
     ranks: Option<u32>,
     #[command(flatten)]
     measure: MeasureArgs,
@@ -282,7 +286,7 @@ struct TuneArgs {
     /// The collectives [default: all whose calls go by a table: allreduce, allgather, reducescatter, alltoall, broadcast, reduce, gather and scatter]; sendrecv if it is named
     collectives: Vec<BuiltIn>,
     /// Number of ranks
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=MOST_RANKS))]
     ranks: u32,
     /// Let this machine stand for as many nodes, with the ranks spread over them in order
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
@@ -511,6 +515,8 @@ mod tests {
             ("antiphon plan verify", "<FILE>"),
             ("antiphon bench gossip", "allreduce, allgather, reducescatter"),
             ("antiphon bench allreduce --ranks 0", "1.."),
+            ("antiphon bench allreduce --ranks 4294967295", "1..=65536"),
+            ("antiphon tune --ranks 65537", "1..=65536"),
             ("antiphon tune gossip", "allreduce, allgather, reducescatter"),
             ("antiphon tune --size 1K -b 1K", "cannot be used with"),
         ];
