@@ -88,6 +88,12 @@ pub(crate) fn code(error: &ExecutorError) -> antiphon_result {
         E::Bootstrap(BootstrapError::PeerLost { .. } | BootstrapError::PeerLeft { .. }) => {
             R::PeerLost
         }
+        // What a caller says of itself and of others, not what became of a meeting.
+        E::Bootstrap(
+            BootstrapError::NoSuchRank { .. }
+            | BootstrapError::BadShape { .. }
+            | BootstrapError::TooManyRanks { .. },
+        ) => R::InvalidArgument,
         E::Aborted { .. } | E::Code { .. } => R::Aborted,
         E::Bootstrap(BootstrapError::Timeout { .. }) => R::Timeout,
         E::Bootstrap(_) | E::Launcher(_) | E::Layout { .. } => R::Rendezvous,
