@@ -1,4 +1,5 @@
 /* What is wrong gives an error, and never more than that. */
+#define _POSIX_C_SOURCE 200809L
 #include "check.h"
 
 #include <pthread.h>
@@ -33,8 +34,12 @@ static void nulls(antiphon_communicator *c)
     FAILS(ARGUMENT, "out_communicator", antiphon_communicator_create_from_environment(NULL, NULL));
     FAILS(ARGUMENT, "`place`", antiphon_communicator_create_at(NULL, 0, 1, NULL, &communicator));
     FAILS(ARGUMENT, "out_communicator", antiphon_communicator_create_at("host:1", 0, 1, NULL, NULL));
-    CHECK(antiphon_communicator_create_at("nowhere", 0, 1, NULL, &communicator) != ANTIPHON_RESULT_SUCCESS);
-    CHECK(antiphon_communicator_create_at("file:/x", 2, 2, NULL, &communicator) != ANTIPHON_RESULT_SUCCESS);
+    FAILS(ARGUMENT, "\"nowhere\"", antiphon_communicator_create_at("nowhere", 0, 1, NULL, &communicator));
+    FAILS(ARGUMENT, "rank 2 of 2", antiphon_communicator_create_at("file:/x", 2, 2, NULL, &communicator));
+    /* Not where the environment says. */
+    CHECK(!setenv("MSCCLPP_COMM_ID", "antiphon-00112233445566778899aabbccddeeff", 1));
+    FAILS(ARGUMENT, "blank", antiphon_communicator_create_at(" ", 0, 1, NULL, &communicator));
+    CHECK(!unsetenv("MSCCLPP_COMM_ID"));
     FAILS(ARGUMENT, "out_communicators", antiphon_communicator_create_in_process(1, NULL, NULL));
     CHECK(antiphon_communicator_create_in_process(0, NULL, &communicator) != ANTIPHON_RESULT_SUCCESS);
     FAILS(HANDLE, "null", antiphon_communicator_split(none, 0, 0, &communicator));

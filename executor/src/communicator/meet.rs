@@ -2,9 +2,9 @@
 
 use super::{Communicator, NO_LIMIT, Options};
 use crate::error::ExecutorError;
-use antiphon_bootstrap::DEFAULT_TIMEOUT;
-use antiphon_bootstrap::launcher;
+use antiphon_bootstrap::launcher::{self, LauncherError};
 use antiphon_bootstrap::tcp::{self, UniqueId};
+use antiphon_bootstrap::{BootstrapError, DEFAULT_TIMEOUT};
 use std::time::Duration;
 
 impl Communicator {
@@ -28,19 +28,38 @@ impl Communicator {
     /// longer than two minutes logs what for.
     ///
     /// # Errors
-    /// [`Launcher`](ExecutorError::Launcher) for a place that is none, a rank outside the world, and a missing secret; what
-    /// forming the group reports.
+    /// `Argument` for a place that is none, [`Bootstrap`](ExecutorError::Bootstrap) for a rank outside the world, and
+    /// [`Launcher`](ExecutorError::Launcher) for a missing secret; what forming the group reports.
     pub fn from_place(
         place: &str,
         rank: u32,
         world: u32,
         options: &Options,
     ) -> Result<Communicator, ExecutorError> {
+        let no_place = |saw| ExecutorError::Argument {
+            what: "meet at a place",
+            saw,
+            allowed: "what ANTIPHON_COMM_ID may be",
+        };
+        // Where a variable is blank, another one counts.
+        if place.trim().is_empty() {
+            return Err(no_place("a blank text".to_owned()));
+        }
+        if rank >= world {
+            return Err(BootstrapError::BadShape { rank, world }.into());
+        }
         let environment = environment(options)
             .with("ANTIPHON_COMM_ID", place)
             .with("ANTIPHON_RANK", rank.to_string())
             .with("ANTIPHON_WORLD", world.to_string());
-        let mut found = launcher::find(&environment)?;
+        let found = launcher::find(&environment).map_err(|error| match error {
+            // The caller has set no variable.
+            LauncherError::Place { value, problem, .. } => {
+                no_place(format!("{value:?} ({problem})"))
+            }
+            other => other.into(),
+        });
+        let mut found = found?;
         if let Some(found) = &mut found {
             found.timeout = limit(&environment, options)?;
         }
@@ -125,6 +144,23 @@ mod tests {
             assert_eq!(wait(Some(Duration::from_secs(limit))), Duration::from_secs(expected));
         }
         assert_eq!([wait(None), wait(Some(Duration::MAX))], [NO_LIMIT; 2]);
+    }
+
+    #[test]
+    fn a_place_that_is_none_is_an_argument_and_no_variable() {
+        let meet = |place, rank| {
+            let met = Communicator::from_place(place, rank, 2, &Options::default());
+            met.err().unwrap()
+        };
+        for (place, part) in [("", "blank"), (" ", "blank"), ("x", "no port"), ("file:", "no file")]
+        {
+            let error = meet(place, 0);
+            assert!(matches!(error, ExecutorError::Argument { .. }), "{error}");
+            assert!(error.to_string().contains(part), "{error}");
+        }
+        let error = meet("file:/x", 2);
+        assert!(matches!(error, ExecutorError::Bootstrap(_)), "{error}");
+        assert!(error.to_string().contains("rank 2 of 2"), "{error}");
     }
 
     #[test]
