@@ -500,9 +500,10 @@ fn mistakes_have_a_status_and_a_remedy() {
     std::fs::write(&garbage, &text(&deadlocking())[..200]).unwrap();
     let plan =
         save("mistakes", "plan.json", &Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap());
-    let cases: [(&[&str], i32, &str); 6] = [
+    let cases: [(&[&str], i32, &str); 7] = [
         (&["run", "/nowhere/plan.json"], 1, "/nowhere/plan.json"),
         (&["run", garbage.to_str().unwrap()], 1, "cannot read a plan"),
+        (&["bench", "allreduce", "--threads", "--device", "host:1"], 1, "saw number 1"),
         (&["run", &plan, "--ranks", "3"], 2, "leave --ranks out"),
         (&["run", &plan, "--dtype", "f31"], 2, "f32"),
         (&["bench", "gossip"], 2, "allreduce"),

@@ -44,10 +44,12 @@ pub fn options(settings: &Settings, rank: u32) -> Result<Options, CliError> {
 
 /// The device of a rank's buffers, where `rank` counts the ranks of the host; none for the host.
 pub fn device(name: DeviceName, rank: u32) -> Result<Option<Arc<dyn Device>>, CliError> {
+    let driver = hal::driver(name.backend).map_err(executor_error)?;
     if name.backend == Backend::Host {
+        // There is one; asked for another, it says so.
+        driver.open(name.index.unwrap_or(0)).map_err(executor_error)?;
         return Ok(None);
     }
-    let driver = hal::driver(name.backend).map_err(executor_error)?;
     let index = match name.index {
         Some(index) => index,
         None => rank % (driver.devices().map_err(executor_error)?.len() as u32).max(1),
