@@ -110,7 +110,7 @@ const MOST_RANKS: i64 = Communicator::MOST_IN_PROCESS as i64;
 
 #[derive(Debug, Args)]
 struct BenchArgs {
-    /// The collective; a gather and a scatter are measured by `tune` alone
+    /// The collective
     collective: BuiltIn,
     /// Number of ranks [default: 4, or those that a launcher started]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=MOST_RANKS))]
