@@ -75,25 +75,30 @@ impl HostDevice {
 
 /// `kind`, if the system lets this process make a page of it.
 fn probe(kind: FileKind) -> Result<FileKind, HalError> {
-    let unavailable = |error: Errno| {
-        let (what, cure) = match kind {
-            FileKind::Sealed => (
-                "sealed memory files",
-                "permit memfd_create (a sandbox may forbid it), or use POSIX shared memory",
-            ),
-            FileKind::Posix => (
-                "POSIX shared memory",
-                "mount a writable tmpfs with free space at /dev/shm, or permit memfd_create",
-            ),
-        };
-        HalError::Unavailable {
-            what: what.to_owned(),
-            why: error.to_string(),
-            cure: cure.to_owned(),
-        }
+    match kind.create(rustix::param::page_size() as u64) {
+        Ok(_) => Ok(kind),
+        Err(error) => Err(unavailable(kind, error)),
+    }
+}
+
+/// Why there is no memory of a kind, and what to do.
+fn unavailable(kind: FileKind, error: Errno) -> HalError {
+    let (what, cure) = match kind {
+        FileKind::Sealed => (
+            "sealed memory files",
+            "permit memfd_create (a sandbox may forbid it), or use POSIX shared memory",
+        ),
+        FileKind::Posix => (
+            "POSIX shared memory",
+            "mount a writable tmpfs with free space at /dev/shm, or permit memfd_create",
+        ),
     };
-    kind.create(rustix::param::page_size() as u64).map_err(unavailable)?;
-    Ok(kind)
+    let cure = match error {
+        // Whichever kind it was.
+        Errno::MFILE | Errno::NFILE => "raise the limit on open files (`ulimit -n`)",
+        _ => cure,
+    };
+    HalError::Unavailable { what: what.to_owned(), why: error.to_string(), cure: cure.to_owned() }
 }
 
 impl Device for HostDevice {
@@ -197,6 +202,20 @@ impl Device for HostDevice {
         // reads `source`.
         unsafe {
             process::transfer(Direction::Write, process, destination, source.cast_mut(), bytes)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_open_no_more_files_is_not_sent_to_mount_something() {
+        for kind in [FileKind::Sealed, FileKind::Posix] {
+            let said = |error| unavailable(kind, error).to_string();
+            assert!(said(Errno::MFILE).ends_with("raise the limit on open files (`ulimit -n`)"));
+            assert!(said(Errno::PERM).contains("memfd_create"));
         }
     }
 }

@@ -176,20 +176,7 @@ impl HostMemory {
         bytes: u64,
         limit: u64,
     ) -> Result<Arc<Self>, HalError> {
-        let out_of_memory =
-            |why: String| HalError::OutOfMemory { bytes, device: DEVICE_NAME.to_owned(), why };
-        let failed = |error: Errno| match error {
-            Errno::NOMEM | Errno::NOSPC | Errno::FAULT => {
-                out_of_memory(format!("the system has none left ({error})"))
-            }
-            Errno::FBIG => out_of_memory("no file may be that long (`ulimit -f`)".to_owned()),
-            Errno::MFILE | Errno::NFILE => HalError::system(
-                "allocate host memory (each allocation holds a descriptor: free some, or raise the limit, \
-                 `ulimit -n`)",
-                error,
-            ),
-            error => HalError::system(format!("allocate {bytes} bytes of host memory"), error),
-        };
+        let failed = |error| not_allocated(bytes, kind, error);
         if bytes == 0 {
             return Err(HalError::Invalid {
                 what: "allocate host memory",
@@ -200,7 +187,7 @@ impl HostMemory {
         }
         // The kernel gives address space for more than there is, and ends the process when the pages are touched.
         if bytes > limit {
-            return Err(out_of_memory(format!("this process may use {limit} in all")));
+            return Err(out_of_memory(bytes, format!("this process may use {limit} in all")));
         }
         let mapped = page_rounded(bytes).ok_or_else(|| failed(Errno::FBIG))?;
         let file = Arc::new(kind.create(mapped as u64).map_err(failed)?);
@@ -308,9 +295,49 @@ impl Drop for HostMemory {
     }
 }
 
+fn out_of_memory(bytes: u64, why: String) -> HalError {
+    HalError::OutOfMemory { bytes, device: DEVICE_NAME.to_owned(), why }
+}
+
+/// Why there are no `bytes` of memory of a kind.
+fn not_allocated(bytes: u64, kind: FileKind, error: Errno) -> HalError {
+    match error {
+        Errno::NOSPC if kind == FileKind::Posix => {
+            let why = format!(
+                "the file system at /dev/shm, which serves where memfd_create is not permitted, is full ({error})"
+            );
+            out_of_memory(bytes, why)
+        }
+        Errno::NOMEM | Errno::NOSPC | Errno::FAULT => {
+            out_of_memory(bytes, format!("the system has none left ({error})"))
+        }
+        Errno::FBIG => out_of_memory(bytes, "no file may be that long (`ulimit -f`)".to_owned()),
+        Errno::MFILE | Errno::NFILE => HalError::system(
+            "allocate host memory (each allocation holds a descriptor: free some, or raise the limit, \
+             `ulimit -n`)",
+            error,
+        ),
+        error => HalError::system(format!("allocate {bytes} bytes of host memory"), error),
+    }
+}
+
 /// `bytes` rounded up to whole pages, if a mapping can be that long.
 fn page_rounded(bytes: u64) -> Option<usize> {
     let rounded =
         usize::try_from(bytes).ok()?.checked_next_multiple_of(rustix::param::page_size())?;
     isize::try_from(rounded).is_ok().then_some(rounded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_full_is_named() {
+        let said = |kind, error| not_allocated(4096, kind, error).to_string();
+        assert!(said(FileKind::Posix, Errno::NOSPC).contains("/dev/shm"));
+        for (kind, error) in [(FileKind::Posix, Errno::NOMEM), (FileKind::Sealed, Errno::NOSPC)] {
+            assert!(said(kind, error).contains("the system has none left"));
+        }
+    }
 }
