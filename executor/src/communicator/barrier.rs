@@ -33,7 +33,9 @@ impl Communicator {
             shared.check()?;
             // Whether it is missing is asked again: it may have come before it left.
             let gone = |peer: &u32| shared.has_left(*peer) && missing(peer);
-            if let Some(rank) = (0..shared.world).filter(missing).find(gone) {
+            let all_gone = (0..shared.world).filter(missing).filter(gone);
+            // One that is lost may be why another has left.
+            if let Some(rank) = all_gone.min_by_key(|&peer| !shared.has_lost(peer)) {
                 let peer = PeerName { rank, pid: shared.peers[rank as usize].pid };
                 let error = match shared.failure.loss_of(rank) {
                     Some(error) => error,

@@ -376,11 +376,21 @@ mod tests {
     use super::*;
     use crate::communicator::{Communicator, Options};
     use crate::executor::{Call, Executor};
+    use crate::launch::QueuedLaunch;
     use antiphon_hal::Effort;
     use antiphon_plan::builder::ProgramBuilder;
     use antiphon_plan::model::Collective;
     use antiphon_types::DataType;
     use std::time::Duration;
+
+    fn failure_of(launch: &QueuedLaunch) -> ExecutorError {
+        loop {
+            match launch.advance(Effort::Wait) {
+                Ok(over) => assert!(!over),
+                Err(error) => break error,
+            }
+        }
+    }
 
     /// Rank 1 lives on, and comes once rank 0 has given it up, or says no more than that it is broken.
     #[test]
@@ -411,14 +421,39 @@ mod tests {
             } else {
                 page.left.0.store(BROKEN, Ordering::Release);
             }
-            let error = loop {
-                match launch.advance(Effort::Wait) {
-                    Ok(over) => assert!(!over),
-                    Err(error) => break error,
-                }
-            };
+            let error = failure_of(&launch);
             assert!(matches!(error, ExecutorError::PeerLost { peer: 1, .. }), "{error}");
             assert!(error.to_string().contains("it sent nonsense"), "{error}");
+        }
+    }
+
+    /// Rank 1 has heard of a death, and its program has ended by that.
+    #[test]
+    fn of_peers_that_are_gone_the_one_that_was_lost_is_named() {
+        let program = ProgramBuilder::new("wait", Collective::Other("wait".into()), 3);
+        let links = [1, 2].map(|peer| program.channel(0, peer));
+        program.block(0).wait(&links);
+        program.block(1).signal(&links[..1]);
+        program.block(2).signal(&links[1..]);
+        let plan = program.build().unwrap();
+        let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
+        for calls in [true, false] {
+            let ranks = Communicator::in_process(3, &options).unwrap();
+            let executor = Executor::new(&ranks[0]);
+            let plan = executor.load(&plan).unwrap();
+            let (input, mut output) = ([7u32; 4], [0u32; 4]);
+            let (from, to) = ((input.as_ptr().cast(), 16), (output.as_mut_ptr().cast(), 16));
+            let call = Call::new(&plan, DataType::U32, from, to);
+            let launch = executor.queued(&call, Some(1)).unwrap();
+            assert!(!launch.advance(Effort::Try).unwrap());
+
+            let shared = &ranks[0].shared;
+            shared.control(1).left.0.store(LEFT, Ordering::Release);
+            let (reason, doing) = ("its process ended".to_owned(), Doing::default());
+            let error = ExecutorError::PeerLost { peer: 2, pid: 7, reason, doing };
+            shared.failure.lose(2, Loss { landed: true, alone: false }, error);
+            let error = if calls { failure_of(&launch) } else { ranks[0].barrier().unwrap_err() };
+            assert!(matches!(error, ExecutorError::PeerLost { peer: 2, .. }), "{error}");
         }
     }
 }

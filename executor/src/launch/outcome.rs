@@ -76,7 +76,9 @@ impl Launch<'_> {
         }
         let begun = state.active.as_ref().is_some_and(|active| active.seq == seq);
         let awaited = if begun { None } else { self.behind(state) };
-        left.into_iter().find(|&peer| awaited == Some(peer) || !entered(peer) && connected(peer))
+        let missed = |&peer: &u32| awaited == Some(peer) || !entered(peer) && connected(peer);
+        // One that is lost may be why another has left.
+        left.into_iter().filter(missed).min_by_key(|&peer| !shared.has_lost(peer))
     }
 
     /// Since when a launch that has not begun has made no progress.
