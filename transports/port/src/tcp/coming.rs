@@ -103,7 +103,9 @@ impl Coming {
                 }
             }
             Side::Waits { token } => {
-                *moved |= door.serve();
+                *moved |= door.serve().map_err(|error| {
+                    format!("cannot take the peer's connections: {error}; raise the limit on open files (`ulimit -n`)")
+                })?;
                 for arrived in lobby.take() {
                     *moved = true;
                     let right = arrived.token == *token

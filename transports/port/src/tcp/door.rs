@@ -169,12 +169,21 @@ impl Door {
     }
 
     /// Lets in and turns away whoever can be without waiting; whether there was anybody.
-    pub fn serve(&self) -> bool {
-        let Some(mut strangers) = try_lock(&self.strangers) else { return false };
-        let mut moved = false;
+    ///
+    /// # Errors
+    /// That the system lets nobody in, who may be the peer: this process has no room for another descriptor.
+    pub fn serve(&self) -> io::Result<bool> {
+        let Some(mut strangers) = try_lock(&self.strangers) else { return Ok(false) };
+        let (mut moved, mut full) = (false, None);
         // One round per call takes no more than a bounded number, so that a flood does not hold up the caller.
         for _ in 0..MOST_STRANGERS {
-            let Ok((socket, from)) = socket::accept(&self.listener) else { break };
+            let (socket, from) = match socket::accept(&self.listener) {
+                Ok(one) => one,
+                Err(errno) => {
+                    full = socket::keeps_out(&self.listener, errno).then_some(errno);
+                    break;
+                }
+            };
             moved = true;
             if strangers.len() >= MOST_STRANGERS {
                 let unclaimed = strangers.iter().position(|stranger| stranger.claim.is_none());
@@ -205,7 +214,7 @@ impl Door {
             }
             moved = true;
         }
-        moved
+        full.map_or(Ok(moved), |errno| Err(errno.into()))
     }
 
     fn lobby(&self, hello: &Hello) -> Option<Arc<Lobby>> {
@@ -290,7 +299,7 @@ mod tests {
     /// Serves until nobody has come for a moment, and `done`.
     fn serve(door: &Door, mut done: impl FnMut() -> bool) {
         let start = Instant::now();
-        while door.serve() || !done() {
+        while door.serve().unwrap() || !done() {
             assert!(start.elapsed() < Duration::from_secs(20), "the door does not get there");
             std::thread::yield_now();
         }
@@ -321,5 +330,33 @@ mod tests {
         come(&mut known);
         serve(&door, || !is_open(&known[0]));
         assert!(known[1..].iter().all(is_open), "the oldest was to go");
+    }
+
+    #[test]
+    fn that_there_is_no_room_for_who_comes_is_an_error_once_somebody_does() {
+        let test = || {
+            let patience = Duration::from_secs(60);
+            let door = Door::open(0, [1; 32], "127.0.0.1:0".parse().unwrap(), patience).unwrap();
+            let stranger = socket::stream(&door.address).unwrap();
+            // SAFETY: from here on this thread has descriptors of its own, copies of all; only itself fills their table.
+            assert_eq!(unsafe { libc::unshare(libc::CLONE_FILES) }, 0);
+            let mut all = Vec::new();
+            while let Ok(one) = door.listener.try_clone() {
+                all.push(one);
+            }
+            assert!(!door.serve().unwrap(), "nobody is there");
+            let _ = rustix::net::connect(&stranger, &door.address);
+            let error = loop {
+                match door.serve() {
+                    Ok(_) => std::thread::yield_now(),
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
+            drop(all);
+            assert!(door.serve().unwrap());
+            assert_eq!(lock(&door.strangers).len(), 1);
+        };
+        std::thread::spawn(test).join().unwrap();
     }
 }
