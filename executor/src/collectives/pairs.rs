@@ -90,7 +90,7 @@ impl Communicator {
         let (tell, told) = mpsc::channel();
         self.with_pair(way, move |formed| drop(tell.send(formed.clone())));
         // Whoever has the turn takes it.
-        move || told.recv().unwrap_or_else(|_| Err(no_thread(std::io::Error::other("it ended"))))
+        move || told.recv().unwrap_or_else(|_| Err(not_formed("its thread ended".to_owned())))
     }
 
     /// Forms this rank's ends of pairs that peers begin on devices: who makes a transfer there has to wait until its pair is formed,
@@ -149,39 +149,36 @@ impl Communicator {
     /// A pair is formed, or is not: all who wait for it have their turn. A failure is final, and the peer is told of it: who comes
     /// there later would wait for this rank in vain.
     fn end_pair(&self, way: Way, formed: Formed) {
+        let pair = match &formed {
+            Ok(pair) => pair,
+            Err(error) => {
+                let failed = Pair::Failed(error.clone());
+                let before = lock(&self.shared.queues.pairs).insert(way, failed);
+                // Before anybody here ends by it.
+                if let Ok(end) = self.pair_end(way) {
+                    end.abort(&error.to_string());
+                }
+                if let Some(Pair::Forming(turns)) = before {
+                    have_turns(way, turns, &formed);
+                }
+                return;
+            }
+        };
         loop {
             let turns = {
                 let mut pairs = lock(&self.shared.queues.pairs);
-                match (pairs.get_mut(&way), &formed) {
+                match pairs.get_mut(&way) {
                     // Who comes later must not be first, so it is not there before they are through.
-                    (Some(Pair::Forming(turns)), _) if !turns.is_empty() => std::mem::take(turns),
-                    (_, Ok(pair)) => {
+                    Some(Pair::Forming(turns)) if !turns.is_empty() => std::mem::take(turns),
+                    _ => {
                         pairs.insert(way, Pair::Formed(pair.clone()));
                         drop(pairs);
                         // Also if that has happened since it was begun.
-                        self.ends_too(pair.communicator());
-                        return;
-                    }
-                    (_, Err(error)) => {
-                        pairs.insert(way, Pair::Failed(error.clone()));
-                        drop(pairs);
-                        if let Ok(end) = self.pair_end(way) {
-                            end.abort(&error.to_string());
-                        }
-                        return;
+                        return self.ends_too(pair.communicator());
                     }
                 }
             };
-            for turn in turns {
-                // Those behind it have theirs, whatever becomes of it.
-                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| turn(&formed))) {
-                    log::error!(
-                        "a transfer with rank {} panicked: {}",
-                        way.peer,
-                        panicked(&*panic)
-                    );
-                }
-            }
+            have_turns(way, turns, &formed);
         }
     }
 
@@ -242,16 +239,30 @@ impl Communicator {
     }
 }
 
+/// Those who waited for a pair come, one after the other.
+fn have_turns(way: Way, turns: Vec<Turn>, formed: &Formed) {
+    for turn in turns {
+        // Those behind it have theirs, whatever becomes of it.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| turn(formed))) {
+            log::error!("a transfer with rank {} panicked: {}", way.peer, panicked(&*panic));
+        }
+    }
+}
+
 fn no_thread(error: std::io::Error) -> ExecutorError {
-    HalError::System { what: "form a pair of ranks".to_owned(), source: error }.into()
+    let what = "start a thread for a pair of ranks; raise the limit on threads (`ulimit -u`)";
+    HalError::System { what: what.to_owned(), source: error }.into()
+}
+
+fn not_formed(why: String) -> ExecutorError {
+    let what = "form a pair of ranks".to_owned();
+    HalError::System { what, source: std::io::Error::other(why) }.into()
 }
 
 /// A pair, or why there is none: also a panic, since others wait for who forms it.
 fn or_panicked(form: impl FnOnce() -> Formed) -> Formed {
-    catch_unwind(AssertUnwindSafe(form)).unwrap_or_else(|panic| {
-        let why = format!("it panicked: {}", panicked(&*panic));
-        Err(no_thread(std::io::Error::other(why)))
-    })
+    catch_unwind(AssertUnwindSafe(form))
+        .unwrap_or_else(|panic| Err(not_formed(format!("it panicked: {}", panicked(&*panic)))))
 }
 
 #[cfg(test)]

@@ -54,9 +54,22 @@ impl Transfer {
     /// Checks this side of a rank `on`, on the pair that it goes through.
     ///
     /// # Errors
-    /// What is wrong with it, as the caller knows transfer and ranks.
+    /// What is wrong with it, as the caller knows transfer and ranks; where that is no argument, it breaks the pair.
     pub fn prepare(&self, on: &Collectives, pair: &Collectives) -> Result<Prepared, ExecutorError> {
-        pair.prepare_transfer(self).map_err(|error| self.told(on).error(error))
+        pair.prepare_transfer(self).map_err(|error| self.unmatched(on, pair, error))
+    }
+
+    /// The error of a side that cannot be launched. The peer waits for it, and would take that of a later transfer for it.
+    fn unmatched(
+        &self,
+        on: &Collectives,
+        pair: &Collectives,
+        error: ExecutorError,
+    ) -> ExecutorError {
+        if !matches!(error.cause(), ExecutorError::Argument { .. }) {
+            pair.communicator().shared.end(error.clone());
+        }
+        self.told(on).error(error)
     }
 }
 
@@ -113,6 +126,9 @@ pub(super) struct TransferLaunch {
 
 impl TransferLaunch {
     /// One side of a transfer that its rank `on` makes on a pair, with its number in the pair's queue.
+    ///
+    /// # Errors
+    /// As [`Transfer::prepare`].
     pub fn new(
         on: &Collectives,
         pair: &Collectives,
@@ -120,7 +136,8 @@ impl TransferLaunch {
     ) -> Result<Self, ExecutorError> {
         let (told, call) = (transfer.told(on), transfer.prepare(on, pair)?);
         // Whatever stream either side takes, it is the same queue of transfers.
-        let launch = pair.executor().queued(&call.call(), None).map_err(|e| told.error(e))?;
+        let launch = pair.executor().queued(&call.call(), None);
+        let launch = launch.map_err(|error| transfer.unmatched(on, pair, error))?;
         let (relay, pair) = (transfer.relay.clone(), pair.communicator().clone());
         Ok(TransferLaunch { told, launch, relay, pair })
     }
@@ -294,5 +311,47 @@ impl Collectives {
     /// Whether buffers are on a GPU.
     pub(super) fn on_device(&self) -> bool {
         self.communicator().shared.gpu.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::communicator::Options;
+    use std::time::Duration;
+
+    #[test]
+    fn a_side_that_cannot_be_launched_breaks_its_pair_unless_its_arguments_are_wrong() {
+        let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
+        let ends = Communicator::in_process(2, &options).unwrap();
+        let [zero, one] = [0, 1].map(|rank: usize| Collectives::new(&ends[rank]).unwrap());
+        let (mut byte, other) = (0u8, 7u8);
+        let receive = Transfer::receive(&raw mut byte, 1, DataType::U8, 1);
+        let send = Transfer::send(&raw const other, 1, DataType::U8, 0);
+        let begun = [(&zero, &receive), (&one, &send)]
+            .map(|(on, transfer)| on.communicator().pair(transfer.way));
+        let [here, there] = begun.map(|formed| formed().unwrap());
+        let saw = String::new();
+        let wrong = ExecutorError::Argument { what: "try", saw, allowed: "nothing" };
+        send.unmatched(&one, &there, wrong);
+        assert!(there.communicator().broken().is_none());
+        let source = std::io::Error::other("there is no room");
+        let lacks = HalError::System { what: "try".to_owned(), source };
+        let told = send.unmatched(&one, &there, lacks.into()).to_string();
+        assert!(told.contains("rank 0") && told.contains("there is no room"), "{told}");
+        // Rank 0 waits for a send that has not been made, nor will be.
+        let launch = TransferLaunch::new(&zero, &here, &receive);
+        let error = launch.and_then(|launch| {
+            loop {
+                match launch.poll(Effort::Wait) {
+                    TaskState::Pending => {}
+                    TaskState::Done(ended) => {
+                        break ended.map_err(|e| own_error(HalError::Task(e)));
+                    }
+                }
+            }
+        });
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains("aborted by rank 1") && text.contains("there is no room"), "{text}");
     }
 }
