@@ -71,7 +71,12 @@ impl Tuning {
 
     fn read(path: &Path) -> Self {
         let shown = path.display();
-        let text = match std::fs::read_to_string(path) {
+        // What is a device or a pipe may never end, nor begin.
+        let is_file = std::fs::metadata(path).and_then(|about| match about.is_file() {
+            true => Ok(()),
+            false => Err(std::io::Error::other("it is no regular file")),
+        });
+        let text = match is_file.and_then(|()| std::fs::read_to_string(path)) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Tuning::none(&format!("there is no {shown}; `antiphon tune` writes one"));
@@ -372,6 +377,7 @@ mod tests {
             Err(absent) => absent.why.to_string(),
         };
         assert!(said(&Tuning::read(&path)).contains("`antiphon tune` writes one"));
+        assert!(said(&Tuning::read(Path::new("/dev/zero"))).contains("it is no regular file"));
         std::fs::write(&path, "{").unwrap();
         assert!(said(&Tuning::read(&path)).contains("tuning.json: cannot read a tuning table"));
         std::fs::write(&path, ring(Machine::here()).to_text()).unwrap();
