@@ -9,7 +9,7 @@ use antiphon_bootstrap::{Bootstrap, BootstrapError, Message, Voice};
 use antiphon_hal::{Device, HalError, Memory};
 use antiphon_memory::SharedMemory;
 use antiphon_transport::{Mapping, Offer, TransportError};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -28,6 +28,8 @@ pub struct Regions {
     /// Where peers' regions are mapped.
     pub memory: Arc<SharedMemory>,
     own: Mutex<Own>,
+    /// Regions of peers that could not be mapped any more, until the peers say that they are gone.
+    gone: Mutex<HashSet<(u32, u64)>>,
     /// The device's epoch at the last sweep.
     swept: AtomicU64,
 }
@@ -84,7 +86,8 @@ impl Regions {
     /// No regions yet, of the host's memory and of `device`'s.
     pub fn new(host: Arc<dyn Device>, device: Option<Arc<dyn Device>>) -> Self {
         let memory = Arc::new(SharedMemory::over(Arc::clone(&host), device.clone()));
-        Regions { host, device, memory, own: Mutex::default(), swept: AtomicU64::new(0) }
+        let (own, gone, swept) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
+        Regions { host, device, memory, own, gone, swept }
     }
 
     /// The number of a region of this rank; tells the peers about it the first time.
@@ -178,14 +181,36 @@ impl Regions {
         match tag {
             OFFER => {
                 let offer = Offer { region, blob: blob.to_vec(), descriptors };
-                self.memory.accept(peer, offer).map_err(|error: TransportError| error.to_string())
+                match self.memory.accept(peer, offer) {
+                    // No call waits for it: its owner frees it when those that use it are over.
+                    Err(TransportError::Hal(HalError::Gone)) => {
+                        self.gone().insert((peer, region));
+                        Ok(())
+                    }
+                    other => other.map_err(|error| error.to_string()),
+                }
             }
             RETIRE => {
+                self.gone().remove(&(peer, region));
                 self.memory.retire(peer, region);
                 Ok(())
             }
             other => Err(format!("a message with tag {other}")),
         }
+    }
+
+    /// A region that a peer has offered; `None` if that was gone before it was mapped.
+    pub fn offered(&self, peer: u32, region: u64) -> Result<Option<Arc<dyn Memory>>, String> {
+        match self.memory.region(peer, region) {
+            None if !self.gone().contains(&(peer, region)) => {
+                Err("the number of a region it has not offered".to_owned())
+            }
+            known => Ok(known),
+        }
+    }
+
+    fn gone(&self) -> MutexGuard<'_, HashSet<(u32, u64)>> {
+        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn own(&self) -> MutexGuard<'_, Own> {

@@ -71,6 +71,11 @@ pub enum HalError {
         /// What to do instead.
         cure: &'static str,
     },
+    /// The application has freed the memory since its handle was made. Nothing is wrong where nobody uses it any more.
+    #[error(
+        "cannot map memory that the application has freed; keep a buffer until the collectives that use it are done"
+    )]
+    Gone,
     /// A vendor's driver or compiler refused, or reports that earlier work failed.
     #[error("cannot {what}: {name} ({backend} error {code}): {text}")]
     Vendor {

@@ -49,7 +49,7 @@ impl Handler for Listener {
             }
             ("memory handle", self.regions.receive(from, tag, payload, descriptors))
         } else if let Some(devices) = devices.filter(|_| gpu::Peers::takes(tag)) {
-            let mapped = |region| self.regions.memory.region(from, region);
+            let mapped = |region| self.regions.offered(from, region);
             (
                 "message about device memory",
                 devices.receive(from, tag, (payload, descriptors), mapped),

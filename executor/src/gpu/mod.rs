@@ -101,13 +101,13 @@ impl Peers {
         matches!(tag, NUMBER | ARENA | FAR_ARENA | PARCELS | groups::GROUP)
     }
 
-    /// Handles a peer's message; `mapped` finds its regions.
+    /// Handles a peer's message; `mapped` finds its regions, but those that were gone before they were mapped.
     pub fn receive(
         &self,
         peer: u32,
         tag: u32,
         (payload, descriptors): (&[u8], Vec<OwnedFd>),
-        mapped: impl Fn(u64) -> Option<Arc<dyn Memory>>,
+        mapped: impl Fn(u64) -> Result<Option<Arc<dyn Memory>>, String>,
     ) -> Result<(), String> {
         if tag == groups::GROUP {
             return self.mail.receive(peer, payload, descriptors);
@@ -121,10 +121,10 @@ impl Peers {
             return Err(format!("a message of {} bytes", payload.len()));
         };
         match tag {
-            NUMBER => {
-                let memory = mapped(second).ok_or("the number of a region it has not offered")?;
-                self.tables.map(peer, first, memory)
-            }
+            NUMBER => match mapped(second)? {
+                Some(memory) => self.tables.map(peer, first, memory),
+                None => self.tables.take_slot(peer, first).map(drop),
+            },
             ARENA => self.tables.arena(peer, first, second),
             PARCELS if second == proxy::PARCELS_BYTES => {
                 self.all_parcels().insert(peer, first);

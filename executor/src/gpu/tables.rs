@@ -221,20 +221,10 @@ impl Tables {
 
     /// A peer's region is mapped.
     pub fn map(&self, peer: u32, region: u64, memory: Arc<dyn Memory>) -> Result<(), String> {
-        let slot = region as u32;
+        let slot = self.take_slot(peer, region)?;
         let (chunk, at) = chunk_of(slot);
-        if peer >= self.world || chunk >= CHUNKS || region >> 32 == 0 {
-            return Err(format!("region {region:#x}, which no device can look up"));
-        }
-        // So that memory grows with what a peer has sent, and no further.
-        let used = self.state().used.get(&peer).copied().unwrap_or_default();
-        if slot > used {
-            return Err(format!("slot {slot}, where {used} are in use"));
-        }
         let base = memory.address().expose_provenance() as u64;
         let mut state = self.with_chunk(peer, chunk).map_err(|error| error.to_string())?;
-        let used = state.used.entry(peer).or_default();
-        *used = (*used).max(slot + 1);
         let place = u64::from(at) * RegionEntry::BYTES as u64;
         let words = state.chunks.get(&(peer, chunk));
         let word = |at| words.and_then(|words| words.word(at));
@@ -247,6 +237,23 @@ impl Tables {
         let before = state.regions.insert((peer, slot), (region, memory));
         state.retired.extend(before.map(|(_, memory)| memory));
         Ok(())
+    }
+
+    /// A peer uses the slot of a region, be it that the region was gone before it was mapped.
+    pub fn take_slot(&self, peer: u32, region: u64) -> Result<u32, String> {
+        let slot = region as u32;
+        let (chunk, _) = chunk_of(slot);
+        if peer >= self.world || chunk >= CHUNKS || region >> 32 == 0 {
+            return Err(format!("region {region:#x}, which no device can look up"));
+        }
+        let mut state = self.state();
+        let used = state.used.entry(peer).or_default();
+        // So that memory grows with what a peer has sent, and no further.
+        if slot > *used {
+            return Err(format!("slot {slot}, where {used} are in use"));
+        }
+        *used = (*used).max(slot + 1);
+        Ok(slot)
     }
 
     /// Bytes of a peer's region, if it is mapped.

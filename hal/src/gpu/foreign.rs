@@ -74,7 +74,9 @@ pub(crate) fn neighbour<V: Vendor>(
     bytes: u64,
 ) -> Result<Place<V>, HalError> {
     let origin = walk(core, address, bytes)?;
-    peers::enable(core, address, origin.device)?;
+    // Of memory that goes meanwhile the driver tells no context.
+    let enabled = peers::enable(core, address, origin.device);
+    enabled.or_else(|error| check_alive(core, &origin).and(Err(error)))?;
     known(core, origin, address)
 }
 
@@ -129,19 +131,24 @@ fn piece<V: Vendor>(
             "pass a range of memory that is live",
         ));
     }
-    let owner = if address == 0 { None } else { V::owner(core, address)? };
-    let Some(owner) = owner else {
-        return Err(refused(
+    let nowhere = || {
+        refused(
             format!("the address {address:#x}, which is not on any device"),
             &format!("memory that {} or this device allocated", V::WORDS.allocator),
             "pass memory of this device",
-        ));
+        )
     };
+    let owner = if address == 0 { None } else { V::owner(core, address)? };
+    let owner = owner.ok_or_else(nowhere)?;
     let (mut base, mut length) = (0, 0);
     let api = core.context.api();
     // SAFETY: both are valid places for the answers.
     let code = unsafe { (api.pointer_range)(&raw mut base, &raw mut length, address) };
-    api.check("find the allocation at an address", code)?;
+    api.check("find the allocation at an address", code).or_else(|error| {
+        // It may have been freed meanwhile.
+        let now = V::owner(core, address)?.filter(|now| now.numbers == owner.numbers);
+        Err(now.map_or_else(nowhere, |_| error))
+    })?;
     Ok((Piece { base, bytes: length as u64, numbers: owner.numbers }, owner))
 }
 

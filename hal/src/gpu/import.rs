@@ -40,9 +40,11 @@ pub(crate) fn import<V: Vendor>(
     if let Some(memory) = V::by_own_handle(core, handle, *bytes)? {
         return Ok(memory);
     }
-    match foreign::neighbour(core, *address, *bytes)? {
-        (memory, 0) => Ok(memory),
-        _ => Err(refused("a handle of memory that is gone", "one of live memory")),
+    match foreign::neighbour(core, *address, *bytes) {
+        Ok((memory, 0)) => Ok(memory),
+        // There was such memory when this process made the handle.
+        Ok(_) | Err(HalError::Invalid { .. }) => Err(HalError::Gone),
+        Err(error) => Err(error),
     }
 }
 

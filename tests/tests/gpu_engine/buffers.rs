@@ -1,7 +1,10 @@
 //! Buffers that the application allocated itself, in all the ways in which allocators do: mapped by peers where that is
 //! possible, staged where it is not.
 
-use crate::{beside_cuda, beside_cuda_with, device, on_threads, options, simulated_alone};
+use crate::devices::devices;
+use crate::{
+    beside_cuda, beside_cuda_with, device, on_devices, on_threads, options, simulated_alone,
+};
 use antiphon::DataType;
 use antiphon::executor::{Call, Communicator, Executor};
 use antiphon::plan::algorithms::{Algorithm, Shape};
@@ -179,6 +182,30 @@ fn rank_that_registers_memory() {
     }
     add_up_in(&application, &rank, "registered", buffers);
     assert_eq!(application.opened(), 2);
+}
+
+/// So many that a peer comes too late to map one of them.
+const FREED: usize = 300;
+
+#[test]
+fn memory_that_is_freed_before_a_peer_has_mapped_it_breaks_nothing() {
+    let test = "buffers::memory_that_is_freed_before_a_peer_has_mapped_it_breaks_nothing";
+    let Some(simulated) = beside_cuda(test) else { return };
+    if simulated_alone(test, &simulated).is_none() {
+        return;
+    }
+    let application = &Application::new(&simulated);
+    on_devices(&devices(WORLD, WORLD), &options(), |rank| {
+        application.enter(rank.rank() as i32);
+        let bytes = WORDS as u64 * 8;
+        for _ in 0..FREED {
+            let address = KINDS[2].1(application);
+            let pointer = std::ptr::with_exposed_provenance(address as usize);
+            assert!(rank.register(pointer, bytes).unwrap());
+            application.free(address);
+        }
+        add_up(application, &rank, KINDS[2]);
+    });
 }
 
 /// More than peers keep mapped that no launch uses.
