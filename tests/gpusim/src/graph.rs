@@ -39,8 +39,11 @@ driver_calls! {
 
     fn cuGraphLaunch(executable: u64, stream: u64) {
         let content = lock(&*EXECUTABLE.get(executable)?).clone();
-        stream::find(stream)?
-            .submit(Arc::new(move || content.work.iter().try_for_each(|one| one())))
+        stream::find(stream)?.submit(Arc::new(move || {
+            // All of it, since what is kept stays until the execution is over.
+            let content = &content;
+            content.work.iter().try_for_each(|one| one())
+        }))
     }
 
     fn cuGraphExecUpdate_v2(executable: u64, graph: u64, _result: *mut u8) {

@@ -5,7 +5,7 @@ mod support;
 
 use std::ffi::c_void;
 use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use support::Driver;
 
 const NOT_READY: i32 = 600;
@@ -140,6 +140,42 @@ fn a_capture_takes_in_streams_that_join() {
     driver.finish(stream);
     assert_eq!(driver.read::<u32>(values[1], 1), [0x0505_0505]);
     assert_eq!(fork(&driver, false, values).0, 904);
+}
+
+/// As CUDA's guide has it: references of an executable graph that is destroyed are kept until its execution is over.
+#[test]
+fn what_a_graph_keeps_stays_while_a_replay_is_under_way() {
+    extern "C" fn gone(told: *mut c_void) {
+        // SAFETY: the box that was given away below, once.
+        let told = unsafe { Box::from_raw(told.cast::<Sender<()>>()) };
+        told.send(()).expect("somebody listens");
+    }
+    let driver = Driver::start();
+    let stream = driver.stream();
+    let (tell, told) = channel::<()>();
+    let (mut object, mut graph, mut executable) = (0, 0, 0);
+    let value = driver.allocate(4);
+    ok!(
+        driver,
+        cuUserObjectCreate(*mut u64, *mut c_void, extern "C" fn(*mut c_void), u32, u32),
+        &mut object,
+        Box::into_raw(Box::new(tell)).cast(),
+        gone,
+        1,
+        1
+    );
+    ok!(driver, cuStreamBeginCapture_v2(u64, u32), stream, 0);
+    ok!(driver, cuMemsetD8Async(u64, u8, usize, u64), value, 1, 4, stream);
+    ok!(driver, cuStreamEndCapture(u64, *mut u64), stream, &mut graph);
+    ok!(driver, cuGraphRetainUserObject(u64, u64, u32, u32), graph, object, 1, 1);
+    ok!(driver, cuGraphInstantiateWithFlags(*mut u64, u64, u64), &mut executable, graph, 0);
+    ok!(driver, cuGraphDestroy(u64), graph);
+    let gate = hold(&driver, stream);
+    ok!(driver, cuGraphLaunch(u64, u64), executable, stream);
+    ok!(driver, cuGraphExecDestroy(u64), executable);
+    assert_eq!(told.try_recv(), Err(TryRecvError::Empty));
+    gate.send(()).expect("the stream waits");
+    told.recv().expect("the replay lets go");
 }
 
 #[test]
