@@ -304,7 +304,7 @@ impl Group {
         self.uneven.iter().for_each(|(on, means)| on.count(means));
         for Kept { on, copy, stream } in kept {
             if on.on_device() {
-                queued.copy(on, &copy, stream);
+                queued.take_copy(on, copy, stream);
             } else {
                 launches.set(stream).add(Queue::from([arc(copy)]));
             }

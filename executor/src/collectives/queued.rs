@@ -68,9 +68,18 @@ struct Wait {
 pub(super) struct Queued {
     /// By communicator and rank, in the order of the calls.
     collectives: BTreeMap<u64, BTreeMap<u32, Vec<Ranked>>>,
+    /// From ranks to themselves.
+    copies: Vec<Copied>,
     sides: Vec<Side>,
     waits: Vec<Wait>,
     error: Option<ExecutorError>,
+}
+
+/// A copy from a rank to itself, and the stream that it is part of, unless the group's end waits for it.
+struct Copied {
+    on: Collectives,
+    copy: Copy,
+    stream: Option<Arc<dyn Stream>>,
 }
 
 impl Queued {
@@ -110,17 +119,17 @@ impl Queued {
         }
     }
 
-    /// Puts a copy from a rank to itself into its stream.
-    pub fn copy(
-        &mut self,
-        on: &Collectives,
-        &Copy { source, destination, bytes }: &Copy,
-        stream: Option<&Arc<dyn Stream>>,
-    ) {
-        if bytes == 0 {
-            return;
+    /// Takes a copy from a rank to itself.
+    pub fn take_copy(&mut self, on: &Collectives, copy: Copy, stream: Option<&Arc<dyn Stream>>) {
+        if copy.bytes > 0 {
+            self.copies.push(Copied { on: on.clone(), copy, stream: stream.cloned() });
         }
-        let stream = stream.map_or_else(|| self.own_stream(on), |stream| Ok(Arc::clone(stream)));
+    }
+
+    /// Puts a copy from a rank to itself into its stream.
+    fn copy(&mut self, Copied { on, copy, stream }: Copied) {
+        let Copy { source, destination, bytes } = copy;
+        let stream = stream.map_or_else(|| self.own_stream(&on), Ok);
         let copied = stream.and_then(|stream| {
             // SAFETY: both buffers are the calls' until they are complete, and apart, as the contract of `Group::send` and
             // `Group::receive` has it.
@@ -153,6 +162,8 @@ impl Queued {
             let ranks: Vec<_> = ranks.into_values().collect();
             self.rounds(&ranks);
         }
+        // Behind the collectives, as all transfers.
+        std::mem::take(&mut self.copies).into_iter().for_each(|copied| self.copy(copied));
         let sides = std::mem::take(&mut self.sides);
         self.transfers(&sides);
         self

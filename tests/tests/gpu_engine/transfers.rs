@@ -204,6 +204,35 @@ pub fn every_call(communicator: &Communicator) {
 }
 
 #[test]
+fn a_groups_alltoallv_passes_on_what_its_collectives_have_left() {
+    let test = "transfers::a_groups_alltoallv_passes_on_what_its_collectives_have_left";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    apart(|communicator| {
+        let rank = Rank::new(&communicator);
+        let (on, stream, dtype) = (&rank.on, Some(&rank.stream), DataType::U8);
+        let lengths = [100; WORLD as usize];
+        let each = Extent::packed(&lengths);
+        let counts = Counts { send: &each, receive: &each };
+        let through = (rank.summed.address().cast_const(), rank.gathered.address());
+        let sizes = (BLOCK as u64, rank.gathered.bytes().len() as u64);
+        let mut group = Group::new();
+        // SAFETY: the areas are as long as said, and live until the calls are complete.
+        unsafe {
+            group.call(on, &rank.request(What::AllReduce, &rank.summed), stream).unwrap();
+            group.all_to_all_v(on, through, sizes, counts, dtype, stream).unwrap();
+        }
+        group.end().unwrap();
+        rank.on.executor().synchronize(&rank.stream).unwrap();
+        let own = &rank.summed.bytes()[rank.rank as usize * 100..][..100];
+        for (from, block) in rank.gathered.bytes()[..300].chunks(100).enumerate() {
+            assert_eq!(block, own, "from rank {from} to {}", rank.rank);
+        }
+    });
+}
+
+#[test]
 fn one_thread_drives_ranks_of_several_nodes_in_a_group() {
     if on_simulator("transfers::one_thread_drives_ranks_of_several_nodes_in_a_group").is_none() {
         return;
