@@ -164,7 +164,7 @@ fn what_a_graph_keeps_stays_while_a_replay_is_under_way() {
         1,
         1
     );
-    ok!(driver, cuStreamBeginCapture_v2(u64, u32), stream, 0);
+    ok!(driver, cuStreamBeginCapture_v2(u64, u32), stream, 2);
     ok!(driver, cuMemsetD8Async(u64, u8, usize, u64), value, 1, 4, stream);
     ok!(driver, cuStreamEndCapture(u64, *mut u64), stream, &mut graph);
     ok!(driver, cuGraphRetainUserObject(u64, u64, u32, u32), graph, object, 1, 1);
