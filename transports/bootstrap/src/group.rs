@@ -93,7 +93,7 @@ impl Group {
     }
 }
 
-/// Queues a message of this rank to another of the group.
+/// Queues a message of this rank to another of the group, unless it has said goodbye.
 fn send(mesh: &Mesh, group: &Group, peer: u32, message: Message) -> Result<()> {
     let doing = "sending a message";
     let to = group.member(peer)?;
@@ -102,6 +102,9 @@ fn send(mesh: &Mesh, group: &Group, peer: u32, message: Message) -> Result<()> {
     bounded("a message (descriptors)", descriptors.len(), MAX_DESCRIPTORS)?;
     {
         let state = lock(&mesh.state);
+        if state.closed {
+            return Ok(());
+        }
         group.check_abort(mesh, &state, doing)?;
         group.check_peer(mesh, &state, (peer, to), doing)?;
         if !descriptors.is_empty() && !mesh.passes_descriptors(to) {
@@ -318,5 +321,39 @@ impl Bootstrap for Member {
 
     fn peer(&self, rank: u32) -> Result<PeerInfo> {
         self.group.member(rank).map(|member| self.mesh().peers[member as usize])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Lost;
+    use std::os::fd::OwnedFd;
+    use std::sync::mpsc::{Sender, channel};
+
+    /// Tells who sends.
+    struct Senders(Sender<u32>);
+
+    impl Handler for Senders {
+        fn message(&self, from: u32, _: u32, _: &[u8], _: Vec<OwnedFd>) {
+            self.0.send(from).unwrap();
+        }
+
+        fn peer_lost(&self, _: u32, _: &Lost) {}
+        fn aborted(&self, _: u32, _: &str) {}
+    }
+
+    #[test]
+    fn a_voice_is_silent_once_its_rank_has_said_goodbye_though_the_mesh_is_there() {
+        let ends = crate::in_process(2).unwrap();
+        let (tell, told) = channel();
+        ends[0].subscribe(0, Arc::new(Senders(tell))).unwrap();
+        let voice = ends[1].voice();
+        ends[1].farewell();
+        voice.send(0, Message::default()).unwrap();
+        voice.abort("late");
+        ends[0].check().unwrap();
+        ends[0].send(0, Message::default()).unwrap();
+        assert_eq!(told.recv(), Ok(0));
     }
 }
