@@ -379,9 +379,24 @@ mod tests {
     use crate::launch::QueuedLaunch;
     use antiphon_hal::Effort;
     use antiphon_plan::builder::ProgramBuilder;
-    use antiphon_plan::model::Collective;
+    use antiphon_plan::model::{Collective, Plan};
     use antiphon_types::DataType;
     use std::time::Duration;
+
+    /// A launch of this rank that waits for the others; what it is given outlives it.
+    fn waiting(
+        rank: &Communicator,
+        plan: &Plan,
+        input: &[u32; 4],
+        output: &mut [u32; 4],
+    ) -> QueuedLaunch {
+        let executor = Executor::new(rank);
+        let plan = executor.load(plan).unwrap();
+        let (from, to) = ((input.as_ptr().cast(), 16), (output.as_mut_ptr().cast(), 16));
+        let launch = executor.queued(&Call::new(&plan, DataType::U32, from, to), Some(1)).unwrap();
+        assert!(!launch.advance(Effort::Try).unwrap());
+        launch
+    }
 
     fn failure_of(launch: &QueuedLaunch) -> ExecutorError {
         loop {
@@ -395,20 +410,16 @@ mod tests {
     /// Rank 1 lives on, and comes once rank 0 has given it up, or says no more than that it is broken.
     #[test]
     fn who_was_given_up_when_it_was_through_is_not_waited_for() {
+        let program = ProgramBuilder::new("wait", Collective::SendRecv, 2);
+        let link = [program.channel(0, 1)];
+        program.block(0).wait(&link);
+        program.block(1).signal(&link);
+        let plan = program.build().unwrap();
+        let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
         for comes in [true, false] {
-            let program = ProgramBuilder::new("wait", Collective::SendRecv, 2);
-            let link = [program.channel(0, 1)];
-            program.block(0).wait(&link);
-            program.block(1).signal(&link);
-            let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
             let ranks = Communicator::in_process(2, &options).unwrap();
-            let executor = Executor::new(&ranks[0]);
-            let plan = executor.load(&program.build().unwrap()).unwrap();
-            let (input, mut output) = ([7u32; 4], [0u32; 4]);
-            let (from, to) = ((input.as_ptr().cast(), 16), (output.as_mut_ptr().cast(), 16));
-            let call = Call::new(&plan, DataType::U32, from, to);
-            let launch = executor.queued(&call, Some(1)).unwrap();
-            assert!(!launch.advance(Effort::Try).unwrap());
+            let (input, mut output) = ([7; 4], [0; 4]);
+            let launch = waiting(&ranks[0], &plan, &input, &mut output);
 
             let shared = &ranks[0].shared;
             let reason = "it sent nonsense".to_owned();
@@ -439,13 +450,8 @@ mod tests {
         let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
         for calls in [true, false] {
             let ranks = Communicator::in_process(3, &options).unwrap();
-            let executor = Executor::new(&ranks[0]);
-            let plan = executor.load(&plan).unwrap();
-            let (input, mut output) = ([7u32; 4], [0u32; 4]);
-            let (from, to) = ((input.as_ptr().cast(), 16), (output.as_mut_ptr().cast(), 16));
-            let call = Call::new(&plan, DataType::U32, from, to);
-            let launch = executor.queued(&call, Some(1)).unwrap();
-            assert!(!launch.advance(Effort::Try).unwrap());
+            let (input, mut output) = ([7; 4], [0; 4]);
+            let launch = waiting(&ranks[0], &plan, &input, &mut output);
 
             let shared = &ranks[0].shared;
             shared.control(1).left.0.store(LEFT, Ordering::Release);
