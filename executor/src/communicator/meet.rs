@@ -52,14 +52,13 @@ impl Communicator {
             .with("ANTIPHON_COMM_ID", place)
             .with("ANTIPHON_RANK", rank.to_string())
             .with("ANTIPHON_WORLD", world.to_string());
-        let found = launcher::find(&environment).map_err(|error| match error {
+        let mut found = launcher::find(&environment).map_err(|error| match error {
             // The caller has set no variable.
             LauncherError::Place { value, problem, .. } => {
                 no_place(format!("{value:?} ({problem})"))
             }
             other => other.into(),
-        });
-        let mut found = found?;
+        })?;
         if let Some(found) = &mut found {
             found.timeout = limit(&environment, options)?;
         }

@@ -325,6 +325,6 @@ impl Ports {
 }
 
 /// The error of a launch that needs a lost link.
-fn lost(peer: u32, error: &WireError) -> ExecutorError {
+pub fn lost(peer: u32, error: &WireError) -> ExecutorError {
     ExecutorError::Link { peer, reason: error.reason(), doing: Doing::default() }
 }

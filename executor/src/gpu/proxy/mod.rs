@@ -19,11 +19,11 @@ use super::tables::Slots;
 use super::{Gpu, Peers};
 use crate::communicator::Shared;
 use crate::error::{Doing, ExecutorError};
-use crate::ports::Ports;
+use crate::ports::{Ports, lost};
 use crate::shared::control::RING;
 use antiphon_hal::{Device, HalError, Memory};
 use antiphon_port::fifo::{Drain, DrainError, End};
-use antiphon_port::{Attended, Link, WireError};
+use antiphon_port::{Attended, Link};
 use copies::{Copies, Everything};
 pub use queue::{Queue, claims};
 pub use staged::BYTES as PARCELS_BYTES;
@@ -230,10 +230,6 @@ impl Inner {
         if let Some(link) = known {
             return Ok(link);
         }
-        let lost = |error: WireError| {
-            let (reason, doing) = (error.reason(), Doing::default());
-            ExecutorError::Link { peer, reason, doing }
-        };
         let made: Arc<dyn Link> = if shared.is_staged(peer) {
             let staged = Arc::new(self.stage(shared, peer)?);
             lock(&self.staged).push((peer, Arc::clone(&staged)));
@@ -247,7 +243,7 @@ impl Inner {
             Arc::new(Copies::new(&self.device, peer)?)
         };
         // A request over a link that is lost fails, and says so.
-        let link = Attended::new(made, |_| {}).map_err(lost)?;
+        let link = Attended::new(made, |_| {}).map_err(|error| lost(peer, &error))?;
         lock(&self.links).insert(peer, Arc::clone(&link));
         if self.ended.load(Ordering::Acquire) {
             link.link().stop();
@@ -265,10 +261,7 @@ impl Inner {
             let path = OverPorts::new(peer, memory, (&self.ports, &self.peers), &self.slots)?;
             Ok(Box::new(path) as Box<dyn Path>)
         });
-        let staged = staged.map_err(|error| {
-            let (reason, doing) = (error.reason(), Doing::default());
-            ExecutorError::Link { peer, reason, doing }
-        })?;
+        let staged = staged.map_err(|error| lost(peer, &error))?;
         shared.tell_device(peer, PARCELS, &[region, PARCELS_BYTES])?;
         Ok(staged)
     }
