@@ -25,7 +25,7 @@ impl Executor {
     /// each other, and none of them waits for a place on the device that another rank's have. The kernel begins when what is
     /// before it is over in the streams of all of them, and what follows in each stream waits for all of it. Where these are
     /// all ranks of the communicator, the launch is cooperative, on devices that can. All other calls are launched as by
-    /// `execute`; so are those that [`KernelForm::Auto`](crate::KernelForm::Auto) has interpreted, unless ranks share a stream.
+    /// `execute`.
     ///
     /// Of streams that are recorded into graphs, those of ranks that are one kernel must be recorded into the same graph.
     ///

@@ -28,8 +28,10 @@ pub struct Generated {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GeneratedTogether {
     /// The whole text, as [`Generated::text`]. The kernel's one parameter is an [`abi::Launch`] for each rank, one behind
-    /// the other, by value.
+    /// the other, by value. Behind those of the ranks are [`NO_RANK`]s, up to [`TOGETHER`] in all.
     pub text: String,
+    /// The kernel's name.
+    pub entry: &'static str,
     /// The ranks, in the order of their blocks.
     pub ranks: Vec<RankBlocks>,
     /// As [`Generated::steps`], of all ranks; what is equal counts once.
@@ -80,6 +82,9 @@ pub const ENTRY: &str = "antiphon";
 /// The most ranks that one kernel has: their [`abi::Launch`]es are its parameter, of which every device takes 4 KiB.
 pub const TOGETHER: usize = 4096 / <abi::Launch as abi::DeviceStruct>::BYTES;
 
+/// What stands behind the ranks of a kernel of several: no block is as far.
+pub const NO_RANK: u32 = u32::MAX;
+
 /// Writes the kernel of a rank of a plan. Ranks whose blocks look alike get the same text.
 ///
 /// # Errors
@@ -108,19 +113,23 @@ pub fn generate_together(
     let mut programs = Programs::new(layout, variant);
     let blocks = ranks.iter().map(|&rank| programs.add(rank));
     let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
-    let count = ranks.len();
     let mut text = programs.text();
+    begin_together(&mut text, ENTRY, ranks.len());
+    programs.branch(&mut text);
+    let steps = programs.steps();
+    Ok(GeneratedTogether { text, entry: ENTRY, ranks: blocks, steps })
+}
+
+/// The beginning of a kernel of up to `count` ranks: each block finds its rank, and what is known of the block, `b`.
+pub(crate) fn begin_together(text: &mut String, entry: &str, count: usize) {
     let _ = writeln!(text, "struct Together {{\n    Launch ranks[{count}];\n}};\n");
-    let _ = writeln!(text, "AP_KERNEL({THREADS}) {ENTRY}(AP_PARAMETER Together all) {{");
+    let _ = writeln!(text, "AP_KERNEL({THREADS}) {entry}(AP_PARAMETER Together all) {{");
     text.push_str("    u32 rank = 0;\n");
     let _ = writeln!(
         text,
         "    while (rank + 1 < {count} && AP_BLOCK() >= all.ranks[rank + 1].first_block) ++rank;"
     );
     text.push_str("    const BlockEntry b = own(all.ranks[rank]);\n");
-    programs.branch(&mut text);
-    let steps = programs.steps();
-    Ok(GeneratedTogether { text, ranks: blocks, steps })
 }
 
 /// The programs of a kernel: one for all blocks that are equal.

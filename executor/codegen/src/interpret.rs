@@ -7,7 +7,9 @@
 
 use crate::abi::{self, Step};
 use crate::calls::{Arguments, Call};
-use crate::emit::{ENTRY, Generated, RankBlocks, THREADS, Unsupported};
+use crate::emit::{
+    ENTRY, Generated, GeneratedTogether, RankBlocks, THREADS, TOGETHER, Unsupported, begin_together,
+};
 use crate::skeleton::{Code, Item, Row, Skeleton};
 use crate::target::{self, Target, Variant};
 use antiphon_plan::program::Layout;
@@ -23,6 +25,9 @@ const PIPELINE: u32 = u32::MAX - 1;
 const AGAIN: u32 = u32::MAX - 2;
 /// Words of a pipeline's own, before those of its steps.
 const PIPELINE_WORDS: u32 = 3;
+
+/// The name of the kernel that interprets for several ranks, as [`GeneratedTogether`] has it.
+const ENTRY_TOGETHER: &str = "antiphon_together";
 
 const OPS: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max];
 
@@ -75,8 +80,8 @@ fn counted() -> impl Iterator<Item = Code> {
     })
 }
 
-/// The text of the interpreting kernel: prelude, structs, device library, the calls, and the kernels [`ENTRY`],
-/// [`divide::ENTRY`](crate::divide::ENTRY) and [`scale::ENTRY`](crate::scale::ENTRY).
+/// The text of the interpreting kernel: prelude, structs, device library, the calls, and the kernels [`ENTRY`], the same for several
+/// ranks, [`divide::ENTRY`](crate::divide::ENTRY) and [`scale::ENTRY`](crate::scale::ENTRY).
 pub fn text(target: Target, dtype: DataType) -> String {
     let mut text = target.prelude();
     text.push_str(&abi::declarations());
@@ -104,14 +109,16 @@ pub fn text(target: Target, dtype: DataType) -> String {
     }
     text.push_str("    }\n}\n\n");
     let _ = writeln!(text, "AP_KERNEL({THREADS}) {ENTRY}(AP_PARAMETER Launch alone) {{");
-    text.push_str(KERNEL);
+    text.push_str("    const BlockEntry b = own(alone);\n");
+    text.push_str(WALK);
+    begin_together(&mut text, ENTRY_TOGETHER, TOGETHER);
+    text.push_str(WALK);
     text.push_str(include_str!("device/divide.h"));
     text.push_str(include_str!("device/scale.h"));
     text
 }
 
-const KERNEL: &str = "    const BlockEntry b = own(alone);
-    const Launch &l = own_launch();
+const WALK: &str = "    const Launch &l = own_launch();
     if (begin(l, b) && b.program != NOBODY) {
         walk(l, (const Step *)(numbers(l.operands) + b.program), numbers(state().operands));
     }
@@ -120,12 +127,32 @@ const KERNEL: &str = "    const BlockEntry b = own(alone);
 
 ";
 
-/// The steps of a rank's blocks for the kernel of [`text`], behind the words of its operands. Blocks of equal steps share
-/// them.
+/// The kernel of [`text`], with the steps of a rank's blocks.
 ///
 /// # Errors
 /// A rank that the plan does not have.
 pub fn interpreted(layout: &Layout, rank: u32, variant: Variant) -> Result<Generated, Unsupported> {
+    let blocks = steps(layout, rank, variant)?;
+    Ok(Generated { text: text(variant.target, variant.dtype), blocks, steps: 0 })
+}
+
+/// The same for several ranks, which are one kernel: the blocks of the first, behind them those of the second, and so on.
+///
+/// # Errors
+/// A rank that the plan does not have.
+pub fn interpreted_together(
+    layout: &Layout,
+    ranks: &[u32],
+    variant: Variant,
+) -> Result<GeneratedTogether, Unsupported> {
+    let ranks = ranks.iter().map(|&rank| steps(layout, rank, variant));
+    let ranks = ranks.collect::<Result<_, _>>()?;
+    let text = text(variant.target, variant.dtype);
+    Ok(GeneratedTogether { text, entry: ENTRY_TOGETHER, ranks, steps: 0 })
+}
+
+/// The steps of a rank's blocks, behind the words of its operands. Blocks of equal steps share them.
+fn steps(layout: &Layout, rank: u32, variant: Variant) -> Result<RankBlocks, Unsupported> {
     Unsupported::check(layout, rank)?;
     let Skeleton { blocks, mut operands, peers } = Skeleton::of(layout, rank);
     let writer = Writer { variant, unit: variant.unit(layout) };
@@ -145,9 +172,7 @@ pub fn interpreted(layout: &Layout, rank: u32, variant: Variant) -> Result<Gener
         });
         programs.push(at);
     }
-    let text = text(variant.target, variant.dtype);
-    let blocks = RankBlocks { programs, operands, peers };
-    Ok(Generated { text, blocks, steps: 0 })
+    Ok(RankBlocks { programs, operands, peers })
 }
 
 /// Writes steps.
@@ -201,7 +226,7 @@ mod tests {
     const F16: Variant = Variant { target: Target::Cuda, dtype: DataType::F16, op: None };
 
     /// The steps of a block as names of functions, with their numbers.
-    fn steps(plan: &Plan, variant: Variant, block: usize) -> Vec<String> {
+    fn named_steps(plan: &Plan, variant: Variant, block: usize) -> Vec<String> {
         let made = interpreted(&Layout::new(plan).unwrap(), 0, variant).unwrap();
         let all =
             made.blocks.operands.words[made.blocks.programs[block] as usize..].as_chunks::<4>().0;
@@ -220,13 +245,13 @@ mod tests {
     fn tables_read_like_this() {
         let plan = Algorithm::AllReduceTwoShotPackets.plan(Shape::new(8)).unwrap();
         let prod = Variant { op: Some(ReduceOp::Prod), ..F16 };
-        insta::assert_snapshot!("table_of_packets", steps(&plan, prod, 0).join("\n"));
+        insta::assert_snapshot!("table_of_packets", named_steps(&plan, prod, 0).join("\n"));
         let pipeline = |(name, _): &(&str, Plan)| name.starts_with("allgather_pipeline");
         let (_, plan) = examples().unwrap().into_iter().find(pipeline).unwrap();
-        insta::assert_snapshot!("table_of_a_pipeline", steps(&plan, F16, 0).join("\n"));
+        insta::assert_snapshot!("table_of_a_pipeline", named_steps(&plan, F16, 0).join("\n"));
         let switch = |(name, _): &(&str, Plan)| name.starts_with("allreduce_switch");
         let (_, plan) = examples().unwrap().into_iter().find(switch).unwrap();
-        insta::assert_snapshot!("table_of_a_switch", steps(&plan, F16, 0).join("\n"));
+        insta::assert_snapshot!("table_of_a_switch", named_steps(&plan, F16, 0).join("\n"));
     }
 
     #[test]
@@ -246,6 +271,20 @@ mod tests {
             let programs = plain.blocks.programs.iter().max().map_or(0, |most| most + 1);
             assert_eq!(pairs.len(), programs as usize);
         }
+    }
+
+    #[test]
+    fn ranks_that_are_one_kernel_have_the_tables_of_each_alone() {
+        // The root of a reduction does something else than the others.
+        let layout = Layout::new(&Algorithm::ReduceZeroCopy.plan(Shape::new(4)).unwrap()).unwrap();
+        let all = interpreted_together(&layout, &[1, 0, 2], F16).unwrap();
+        let alone = [1, 0, 2].map(|rank| interpreted(&layout, rank, F16).unwrap());
+        assert_eq!(all.ranks, alone.clone().map(|alone| alone.blocks));
+        assert_eq!(all.text, alone[0].text, "one text for all");
+        for entry in [ENTRY, all.entry] {
+            assert!(all.text.contains(&format!(" {entry}(AP_PARAMETER ")), "{entry}");
+        }
+        assert!(interpreted_together(&layout, &[3, 4], F16).is_err());
     }
 
     #[test]

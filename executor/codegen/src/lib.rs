@@ -31,8 +31,8 @@ mod tables;
 mod target;
 
 pub use emit::{
-    ENTRY, Generated, GeneratedTogether, RankBlocks, THREADS, TOGETHER, Unsupported, generate,
-    generate_together,
+    ENTRY, Generated, GeneratedTogether, NO_RANK, RankBlocks, THREADS, TOGETHER, Unsupported,
+    generate, generate_together,
 };
 pub use skeleton::{Operands, Peers};
 pub use tables::Tables;

@@ -138,7 +138,7 @@ mod tests {
         for (name, image) in images(Target::Cuda, DataType::F16, &text) {
             let image = String::from_utf8(image).unwrap();
             assert!(image.contains(&format!(".target sm_{}", &name[8..])), "{name}");
-            for entry in ["antiphon", "antiphon_divide", "antiphon_scale"] {
+            for entry in ["antiphon", "antiphon_together", "antiphon_divide", "antiphon_scale"] {
                 assert!(image.contains(&format!(".entry {entry}(")), "{name}: {entry}");
             }
         }
@@ -146,7 +146,8 @@ mod tests {
         for (name, image) in images(Target::Hip, DataType::F16, &text) {
             let has = |text: &str| image.windows(text.len()).any(|part| part == text.as_bytes());
             assert!(image.starts_with(b"\x7fELF") || has("__CLANG_OFFLOAD_BUNDLE__"), "{name}");
-            assert!(has(name) && has("antiphon_divide") && has("antiphon_scale"));
+            assert!(has(name) && has("antiphon_together"));
+            assert!(has("antiphon_divide") && has("antiphon_scale"));
         }
     }
 

@@ -1,15 +1,14 @@
 //! Compiled plans: a rank's part of a kernel, alone or together with other ranks of its process.
 
 use super::Gpu;
-use super::kernels::{self, Kernels, Loader, target};
+use super::kernels::{self, Kernels, LONGEST, Loader, target};
 use super::shape::blocks_of;
 use super::upload::Image;
 use crate::communicator::{KernelForm, Shared};
 use crate::error::ExecutorError;
 use crate::plan_cache::LoadedPlan;
-use antiphon_codegen::{
-    ENTRY, Generated, GeneratedTogether, RankBlocks, Variant, generate_together,
-};
+use antiphon_codegen::interpret::interpreted_together;
+use antiphon_codegen::{Generated, GeneratedTogether, RankBlocks, Variant, generate_together};
 use antiphon_hal::{Backend, HalError, Kernel, Memory};
 use antiphon_types::{DataType, ReduceOp};
 use std::sync::Arc;
@@ -55,49 +54,36 @@ impl Compiled {
         Compiled::new(gpu, (kernel, divide), &blocks, others)
     }
 
-    /// One kernel of several ranks of this process, the calling one among them; what each has of it, in their order. `None`
-    /// where a rank alone would be interpreted, and the ranks may be kernels of their own: there is no kernel that interprets
-    /// for several.
+    /// One kernel of several ranks of this process, the calling one among them; what each has of it, in their order.
     pub fn load_together(
         shared: &Shared,
         gpu: &Gpu,
         plan: &LoadedPlan,
         kind: Kind,
-        (ranks, may_part): (&[u32], bool),
-    ) -> Result<Option<Vec<Arc<Self>>>, ExecutorError> {
-        let may_part = may_part && gpu.kernels == KernelForm::Auto;
+        ranks: &[u32],
+    ) -> Result<Vec<Arc<Self>>, ExecutorError> {
         let loader = Loader { device: &*gpu.device, shared };
         let variant = variant(gpu, kind)?;
-        let GeneratedTogether { text, ranks: blocks, steps } =
-            generate_together(plan.layout(), ranks, variant)?;
-        if gpu.kernels == KernelForm::Auto && steps > kernels::LONGEST {
-            let (name, what) = (plan.name(), "takes long to compile");
-            if may_part && kernels::are_long(plan, &ranks_here(shared), variant)? {
-                log::info!(
-                    "plan `{name}` {what}: its ranks are interpreted, as kernels of their own"
-                );
-                return Ok(None);
-            }
-            log::info!("plan `{name}` {what}: {steps} steps of ranks that are one kernel");
-        }
-        let kernel = match kernels::load(loader, ENTRY, &text) {
-            Err(missing) if may_part && kernels::is_useless(&missing) => {
-                log::info!("plans are interpreted, each rank by a kernel of its own: {missing}");
-                return Ok(None);
-            }
-            loaded => loaded?,
+        let make = |form| match form {
+            KernelForm::Interpreted => interpreted_together(plan.layout(), ranks, variant),
+            _ => generate_together(plan.layout(), ranks, variant),
         };
-        let divide = kernels::divide_kernel(
-            loader,
-            (variant, KernelForm::Generated),
-            kind.1 == Some(ReduceOp::Avg),
-        )?;
-        fits(gpu, plan, [&*kernel], &ranks_here(shared))?;
-        let of = |blocks| {
-            let kernels = (Arc::clone(&kernel), divide.clone());
-            Compiled::new(gpu, kernels, blocks, Vec::new()).map(Arc::new)
+        // As each of them would be alone, so that none is compiled for this alone.
+        let is_long = |made: &GeneratedTogether| {
+            Ok(made.steps > LONGEST && kernels::are_long(plan, &ranks_here(shared), variant)?)
         };
-        blocks.iter().map(of).collect::<Result<_, _>>().map(Some)
+        let load = |form, made: GeneratedTogether| {
+            let of = (variant, form);
+            let kernel = kernels::load(loader, of, made.entry, &made.text)?;
+            let divide = kernels::divide_kernel(loader, of, kind.1 == Some(ReduceOp::Avg))?;
+            fits(gpu, plan, [&*kernel], &ranks_here(shared))?;
+            let of = |blocks| {
+                let kernels = (Arc::clone(&kernel), divide.clone());
+                Compiled::new(gpu, kernels, blocks, Vec::new()).map(Arc::new)
+            };
+            made.ranks.iter().map(of).collect()
+        };
+        kernels::by_form((plan, gpu.kernels), make, is_long, load)
     }
 
     /// A kernel, and the one that divides behind it, with the data that make its blocks a rank's.

@@ -124,33 +124,21 @@ impl Text<'_> {
     }
 }
 
-/// Of which type the interpreting kernel is, if plans are interpreted.
-fn interpreter((variant, form): (Variant, KernelForm)) -> Option<(Target, DataType)> {
-    (form == KernelForm::Interpreted).then_some((variant.target, variant.dtype))
-}
-
-/// The kernel of a generated text, compiled and loaded unless it is there.
+/// The kernel of a text for plans of this form, compiled and loaded unless it is there.
 pub fn load(
     loader: Loader<'_>,
+    (variant, form): (Variant, KernelForm),
     entry: &'static str,
     text: &str,
 ) -> Result<Arc<dyn Kernel>, HalError> {
-    load_text(loader, entry, &Text { text, interpreter: None })
-}
-
-/// The kernel of a text, loaded unless it is there.
-fn load_text(
-    loader: Loader<'_>,
-    entry: &'static str,
-    source: &Text<'_>,
-) -> Result<Arc<dyn Kernel>, HalError> {
-    let (text, device) = (source.text, loader.device);
+    let device = loader.device;
     let place = place((device.backend(), device.index(), entry, text.to_owned()));
     let mut known = lock(&place);
     if let Some(kernel) = known.as_ref().and_then(Weak::upgrade) {
         return Ok(kernel);
     }
-    let kernel = source.load(loader, entry)?;
+    let interpreter = (form == KernelForm::Interpreted).then_some((variant.target, variant.dtype));
+    let kernel = Text { text, interpreter }.load(loader, entry)?;
     *known = Some(Arc::downgrade(&kernel));
     Ok(kernel)
 }
@@ -174,11 +162,9 @@ pub fn divide_kernel(
     (variant, form): (Variant, KernelForm),
     average: bool,
 ) -> Result<Option<Arc<dyn Kernel>>, HalError> {
-    let interpreter = interpreter((variant, form));
-    let text = if interpreter.is_some() { interpret::text } else { divide::text };
+    let text = if form == KernelForm::Interpreted { interpret::text } else { divide::text };
     let text = text(variant.target, variant.dtype);
-    let load = || load_text(loader, divide::ENTRY, &Text { text: &text, interpreter });
-    average.then(load).transpose()
+    average.then(|| load(loader, (variant, form), divide::ENTRY, &text)).transpose()
 }
 
 /// The kernel before a premultiplied sum: by itself, or as part of the interpreting kernel's image where nothing is compiled.
@@ -187,14 +173,14 @@ pub fn scale_kernel(
     target: Target,
     dtype: DataType,
 ) -> Result<Arc<dyn Kernel>, HalError> {
-    load(loader, scale::ENTRY, &scale::text(target, dtype)).or_else(|missing| {
+    let variant = Variant { target, dtype, op: None };
+    let load = |form, text: &str| load(loader, (variant, form), scale::ENTRY, text);
+    load(KernelForm::Generated, &scale::text(target, dtype)).or_else(|missing| {
         if !is_useless(&missing) {
             return Err(missing);
         }
-        let text =
-            Text { text: &interpret::text(target, dtype), interpreter: Some((target, dtype)) };
         // What is missing says more than that something else does not go either.
-        load_text(loader, scale::ENTRY, &text).map_err(|_| missing)
+        load(KernelForm::Interpreted, &interpret::text(target, dtype)).map_err(|_| missing)
     })
 }
 
@@ -203,10 +189,41 @@ fn is_long(made: &[Generated]) -> bool {
     made.iter().any(|made| made.steps > LONGEST)
 }
 
-/// Whether ranks are interpreted where nobody says which form kernels have, each by a kernel of its own.
+/// Whether one of these ranks has a program that is not compiled unasked.
 pub fn are_long(plan: &LoadedPlan, ranks: &[u32], variant: Variant) -> Result<bool, Unsupported> {
     let made = ranks.iter().map(|&rank| generate(plan.layout(), rank, variant));
     Ok(is_long(&made.collect::<Made>()?))
+}
+
+/// Makes kernels of the form that is asked for, and loads them. Where nobody asks for one they are compiled, unless what was made
+/// `is_long`, or nothing is compiled for the device.
+pub fn by_form<M, T>(
+    (plan, form): (&LoadedPlan, KernelForm),
+    make: impl Fn(KernelForm) -> Result<M, Unsupported>,
+    is_long: impl FnOnce(&M) -> Result<bool, Unsupported>,
+    load: impl Fn(KernelForm, M) -> Result<T, ExecutorError>,
+) -> Result<T, ExecutorError> {
+    if form != KernelForm::Auto {
+        return load(form, make(form)?);
+    }
+    let interpreted = || load(KernelForm::Interpreted, make(KernelForm::Interpreted)?);
+    let generated = make(KernelForm::Generated)?;
+    if is_long(&generated)? {
+        log::info!("plan `{}` is interpreted: it would take long to compile", plan.name());
+        return interpreted();
+    }
+    load(KernelForm::Generated, generated).or_else(|error| {
+        let ExecutorError::Hal(missing) = &error else { return Err(error) };
+        if !is_useless(missing) {
+            return Err(error);
+        }
+        static WARNED: AtomicBool = AtomicBool::new(false);
+        let first = !WARNED.swap(true, Ordering::Relaxed);
+        let level = if first { log::Level::Warn } else { log::Level::Debug };
+        log::log!(level, "plans are interpreted: {missing}");
+        // What is missing says more than that something else does not go either.
+        interpreted().map_err(|_| error)
+    })
 }
 
 /// The kernels of a plan for the ranks of this process on one device.
@@ -233,26 +250,7 @@ impl Kernels {
             ranks.iter().map(|&rank| make(plan.layout(), rank, variant)).collect::<Made>()
         };
         let load = |form, made| Self::load(loader, made, (variant, form), average);
-        let own = make(form)?;
-        if form != KernelForm::Auto {
-            return load(form, own);
-        }
-        if is_long(&own) {
-            log::info!("plan `{}` is interpreted: it would take long to compile", plan.name());
-            return load(KernelForm::Interpreted, make(KernelForm::Interpreted)?);
-        }
-        load(KernelForm::Generated, own).or_else(|error| {
-            let ExecutorError::Hal(missing) = &error else { return Err(error) };
-            if !is_useless(missing) {
-                return Err(error);
-            }
-            static WARNED: AtomicBool = AtomicBool::new(false);
-            let first = !WARNED.swap(true, Ordering::Relaxed);
-            let level = if first { log::Level::Warn } else { log::Level::Debug };
-            log::log!(level, "plans are interpreted: {missing}");
-            // What is missing says more than that something else does not go either.
-            load(KernelForm::Interpreted, make(KernelForm::Interpreted)?).map_err(|_| error)
-        })
+        by_form((plan, form), make, |made| Ok(is_long(made)), load)
     }
 
     fn load(
@@ -261,10 +259,9 @@ impl Kernels {
         (variant, form): (Variant, KernelForm),
         average: bool,
     ) -> Result<Self, ExecutorError> {
-        let interpreter = interpreter((variant, form));
         let mut kernels = Vec::new();
         for generated in made {
-            let kernel = load_text(loader, ENTRY, &Text { text: &generated.text, interpreter })?;
+            let kernel = load(loader, (variant, form), ENTRY, &generated.text)?;
             kernels.push((generated, kernel));
         }
         let divide = divide_kernel(loader, (variant, form), average)?;

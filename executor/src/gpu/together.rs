@@ -12,12 +12,12 @@ use super::compiled::{Compiled, Kind};
 use super::context::Context;
 use super::submission::{Behind, Ready};
 use super::{Gpu, Recent, Shape};
-use crate::communicator::{KernelForm, Shared};
+use crate::communicator::Shared;
 use crate::error::ExecutorError;
 use crate::executor::{Call, OrderOf};
 use crate::shared::arena::BlockBytes;
-use antiphon_codegen::TOGETHER;
 use antiphon_codegen::abi::Launch;
+use antiphon_codegen::{NO_RANK, TOGETHER};
 use antiphon_hal::{LaunchShape, Stream};
 use antiphon_plan::program::CallSizes;
 use std::collections::HashMap;
@@ -43,8 +43,8 @@ pub struct Member<'a> {
 }
 
 /// Kernels of several ranks: by the plan's content, the types, and the ranks in the order of their blocks; what each rank has
-/// of one. `None` where they are kernels of their own.
-pub type Merged = HashMap<(u64, Kind, Vec<u32>), Option<Vec<Arc<Compiled>>>>;
+/// of one.
+pub type Merged = HashMap<(u64, Kind, Vec<u32>), Vec<Arc<Compiled>>>;
 
 /// Launches calls of several ranks of this process, each rank once: those that make the same call on one device as one
 /// kernel, the others as kernels of their own.
@@ -74,7 +74,7 @@ pub unsafe fn launch_together(members: &[Member<'_>]) -> Result<(), ExecutorErro
                     // SAFETY: as this function's.
                     unsafe { alone.launch()? };
                 }
-                _ if must_part(part)? || is_apart(part)? => {
+                _ if must_part(part)? => {
                     for alone in part {
                         // SAFETY: as this function's.
                         unsafe { alone.launch()? };
@@ -111,12 +111,9 @@ impl Member<'_> {
     fn joins(&self, other: &Self) -> bool {
         let content = |one: &Self| one.call.plan.layout().fingerprint;
         let shape = |one: &Self| one.gpu.shape(one.call.plan, 1);
-        // A kernel that interprets has one rank.
-        let generated = |one: &Self| one.gpu.kernels != KernelForm::Interpreted;
-        generated(self)
-            && generated(other)
-            && self.shared.identity == other.shared.identity
+        self.shared.identity == other.shared.identity
             && Arc::ptr_eq(&self.gpu.device, &other.gpu.device)
+            && self.gpu.kernels == other.gpu.kernels
             && (content(self), self.kind(), shape(self))
                 == (content(other), other.kind(), shape(other))
     }
@@ -127,7 +124,7 @@ impl Member<'_> {
 fn must_part(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
     let own = members[0];
     let ranks: Vec<u32> = members.iter().map(|member| member.shared.rank).collect();
-    if own.gpu.known_parts(own, &ranks, true).is_some() || !have_streams_of_their_own(members) {
+    if own.gpu.known_parts(own, &ranks).is_some() || !have_streams_of_their_own(members) {
         return Ok(false);
     }
     for member in members {
@@ -145,17 +142,6 @@ fn have_streams_of_their_own(members: &[&Member<'_>]) -> bool {
     streams.sort_unstable();
     streams.dedup();
     streams.len() == members.len()
-}
-
-/// Whether members whose blocks could be one kernel are kernels of their own all the same, because each is interpreted. Those
-/// that share a stream never are: the first would wait for the second, which is behind it.
-fn is_apart(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
-    let own = members[0];
-    if own.gpu.kernels != KernelForm::Auto {
-        return Ok(false);
-    }
-    let ranks: Vec<u32> = members.iter().map(|member| member.shared.rank).collect();
-    Ok(own.gpu.parts(own, &ranks, have_streams_of_their_own(members))?.is_none())
 }
 
 /// A member, with what its launch uses.
@@ -265,7 +251,7 @@ fn find(members: &[&Member<'_>]) -> Result<Vec<Arc<Recent>>, ExecutorError> {
     let keys = keys.collect::<Result<Vec<_>, _>>()?;
     let known = |position: usize| {
         let (member, key) = (members[position], keys[position]);
-        let parts = members[0].gpu.known_parts(members[0], &ranks, false).flatten();
+        let parts = members[0].gpu.known_parts(members[0], &ranks);
         let kernel = |_: &Context| Some(Arc::clone(parts.as_ref()?.get(position)?));
         let parts = member.gpu.prepared(key, member.sizes, kernel)?;
         Some(member.gpu.keep_call(member.call, member.shape(), &ranks, parts))
@@ -283,9 +269,7 @@ fn find(members: &[&Member<'_>]) -> Result<Vec<Arc<Recent>>, ExecutorError> {
     for (position, (member, &key)) in members.iter().zip(&keys).enumerate() {
         let Member { shared, gpu, call, sizes, .. } = member;
         let parts = gpu.prepare(shared, call.plan, (key, *sizes), |_| {
-            let parts = members[0].gpu.parts(members[0], &ranks, false)?;
-            // They share a stream, or are compiled.
-            let Some(parts) = parts else { unreachable!("kernels that may not part are one") };
+            let parts = members[0].gpu.parts(members[0], &ranks)?;
             Ok(Arc::clone(&parts[position]))
         })?;
         found.push(gpu.keep_call(call, member.shape(), &ranks, parts));
@@ -298,39 +282,28 @@ fn find(members: &[&Member<'_>]) -> Result<Vec<Arc<Recent>>, ExecutorError> {
 }
 
 impl Gpu {
-    /// The kernel of several ranks of which this is the lowest, compiled unless it is there: what each has of it; `None` if they
-    /// are kernels of their own, which they `may` be.
-    fn parts(
-        &self,
-        own: &Member<'_>,
-        ranks: &[u32],
-        may: bool,
-    ) -> Result<Option<Vec<Arc<Compiled>>>, ExecutorError> {
-        if let Some(parts) = self.known_parts(own, ranks, may) {
+    /// The kernel of several ranks of which this is the lowest, loaded unless it is there: what each has of it.
+    fn parts(&self, own: &Member<'_>, ranks: &[u32]) -> Result<Vec<Arc<Compiled>>, ExecutorError> {
+        if let Some(parts) = self.known_parts(own, ranks) {
             return Ok(parts);
         }
         // To load code may wait for kernels: who wants another kernel that is there does not wait.
         let _merging = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(parts) = self.known_parts(own, ranks, may) {
+        if let Some(parts) = self.known_parts(own, ranks) {
             return Ok(parts);
         }
         let (plan, kind) = (own.call.plan, own.kind());
-        let parts = Compiled::load_together(own.shared, self, plan, kind, (ranks, may))?;
+        let parts = Compiled::load_together(own.shared, self, plan, kind, ranks)?;
         let key = (plan.layout().fingerprint, kind, ranks.to_vec());
         self.merged.lock().unwrap_or_else(PoisonError::into_inner).insert(key, parts.clone());
         Ok(parts)
     }
 
     /// The same, if it is there.
-    fn known_parts(
-        &self,
-        own: &Member<'_>,
-        ranks: &[u32],
-        may: bool,
-    ) -> Option<Option<Vec<Arc<Compiled>>>> {
+    fn known_parts(&self, own: &Member<'_>, ranks: &[u32]) -> Option<Vec<Arc<Compiled>>> {
         let key = (own.call.plan.layout().fingerprint, own.kind(), ranks.to_vec());
         let merged = self.merged.lock().unwrap_or_else(PoisonError::into_inner);
-        merged.get(&key).filter(|parts| may || parts.is_some()).cloned()
+        merged.get(&key).cloned()
     }
 }
 
@@ -352,10 +325,10 @@ unsafe fn submit(prepared: &[Prepared<'_>], enqueued: &mut bool) -> Result<(), E
         stream.wait(meeting)?;
     }
     let mut blocks = 0;
-    let mut launches: Vec<Launch> = Vec::with_capacity(prepared.len());
-    for Prepared { member, recent, ready, number } in prepared {
+    let mut launches = [Launch { first_block: NO_RANK, ..Launch::default() }; TOGETHER];
+    for (place, Prepared { member, recent, ready, number }) in launches.iter_mut().zip(prepared) {
         let launch = member.gpu.parameter(member.shared, recent, ready, *number);
-        launches.push(Launch { first_block: blocks, ..launch });
+        *place = Launch { first_block: blocks, ..launch };
         blocks += recent.compiled.blocks;
     }
     let arguments = [launches.as_ptr().cast::<c_void>()];
@@ -364,7 +337,7 @@ unsafe fn submit(prepared: &[Prepared<'_>], enqueued: &mut bool) -> Result<(), E
     // One that waits for other launches must not be cooperative.
     let all = prepared.len() == first.member.shared.world as usize;
     let kernel = &first.recent.compiled.kernel;
-    // SAFETY: the kernel's one parameter is a `Launch` for each member, as many as it was generated for; what they point to
+    // SAFETY: the kernel's one parameter is a `Launch` for each of `TOGETHER` ranks at most; what those of the members point to
     // belongs to the members' contexts and calls, whose buffers are valid until they are complete by the caller's contract.
     unsafe {
         if all && gpu.device.caps().cooperative {

@@ -169,14 +169,17 @@ fn sums_are_premultiplied_without_a_compiler() {
     });
 }
 
-/// No kernel interprets for several ranks, so each has its own.
+/// The kernel that interprets for several ranks is in the same image. They share a stream, on which it is the only one.
 #[test]
 fn ranks_that_are_launched_together_run_without_a_compiler() {
     let test = "prebuilt::ranks_that_are_launched_together_run_without_a_compiler";
     if without_compiler(test, |_| true).is_none() {
         return;
     }
-    let failures: Vec<_> = entries().iter().flat_map(|entry| all_at_once(entry, seed())).collect();
+    let failures: Vec<_> = entries()
+        .iter()
+        .flat_map(|entry| all_at_once(entry, KernelForm::Auto, true, seed()))
+        .collect();
     report(&failures);
 }
 
@@ -192,7 +195,7 @@ fn a_compiler_that_does_not_know_the_device_is_as_none() {
     for outcome in run(&entries[0], KernelForm::Auto, None) {
         assert_eq!(outcome.unwrap(), "");
     }
-    report(&all_at_once(&entries[0], seed()).into_iter().collect::<Vec<_>>());
+    report(&all_at_once(&entries[0], KernelForm::Auto, true, seed()));
     let refused = run(&entries[0], KernelForm::Generated, None).into_iter();
     let errors: Vec<_> = refused.map(|refused| refused.unwrap_err().to_string()).collect();
     // Who is told first leaves, and others may hear of that before they are told themselves.
@@ -275,7 +278,7 @@ fn plans_run_by_their_own_kernels_compiled_ahead() {
         for outcome in run(entry, KernelForm::Generated, None) {
             assert_eq!(outcome.unwrap(), "");
         }
-        report(&all_at_once(entry, seed()).into_iter().collect::<Vec<_>>());
+        report(&all_at_once(entry, KernelForm::Auto, false, seed()));
     }
     // What was not compiled ahead has no kernel of its own.
     let refused = run(&entries[0], KernelForm::Generated, Some(ReduceOp::Max)).into_iter();

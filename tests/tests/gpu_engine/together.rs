@@ -4,7 +4,9 @@ use crate::faults::await_failure;
 use crate::plans::{may_refuse, report, right};
 use crate::{backend, device, on_simulator, on_simulator_with, on_threads, options};
 use antiphon::executor::hal::{Backend, Memory, Stream};
-use antiphon::executor::{Call, Communicator, Executor, ExecutorError, LoadedPlan, RankCall};
+use antiphon::executor::{
+    Call, Communicator, Executor, ExecutorError, KernelForm, LoadedPlan, RankCall,
+};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, OpKind, Plan};
@@ -51,6 +53,8 @@ fn launch(parts: &[Part]) -> Result<(), ExecutorError> {
 /// Where the calls of all ranks meet: the thread that comes last launches them.
 struct Meeting {
     world: usize,
+    /// The stream of all of them, where kernels of their own would wait for what is behind them; each has its own, if there is none.
+    stream: Option<Arc<dyn Stream>>,
     state: Mutex<Met>,
     changed: Condvar,
 }
@@ -96,7 +100,7 @@ impl Meeting {
 /// Runs a plan as one rank, at a few of its sizes; what is wrong.
 fn run_some(rank: &Communicator, entry: &Entry, meeting: &Meeting, seed: u64) -> Vec<String> {
     let (mut failures, dtype) = (Vec::new(), DataType::F32);
-    let stream = rank.stream().unwrap();
+    let stream = meeting.stream.clone().unwrap_or_else(|| rank.stream().unwrap());
     let run = |executor: &Executor, call: &Call<'_>| meeting.run(executor, call, &stream);
     for (what, elements) in sizes(&entry.plan, 4).into_iter().step_by(2).take(2) {
         let case = Case {
@@ -132,7 +136,18 @@ fn run_some(rank: &Communicator, entry: &Entry, meeting: &Meeting, seed: u64) ->
 
 #[test]
 fn every_right_plan_gives_the_right_result_as_one_kernel() {
-    if on_simulator("together::every_right_plan_gives_the_right_result_as_one_kernel").is_none() {
+    let test = "together::every_right_plan_gives_the_right_result_as_one_kernel";
+    every_right_plan_as_one_kernel(test, KernelForm::Generated);
+}
+
+#[test]
+fn every_right_plan_gives_the_right_result_as_one_kernel_that_interprets() {
+    let test = "together::every_right_plan_gives_the_right_result_as_one_kernel_that_interprets";
+    every_right_plan_as_one_kernel(test, KernelForm::Interpreted);
+}
+
+fn every_right_plan_as_one_kernel(test: &str, form: KernelForm) {
+    if on_simulator(test).is_none() {
         return;
     }
     let seed = seed();
@@ -140,18 +155,19 @@ fn every_right_plan_gives_the_right_result_as_one_kernel() {
     let (mut failures, mut plans) = (Vec::new(), 0);
     let entries = right(false).chain(right(true)).filter(|entry| entry.ranks() <= 4);
     for entry in entries {
-        failures.extend(all_at_once(&entry, seed));
+        failures.extend(all_at_once(&entry, form, plans % 2 == 0, seed));
         plans += 1;
     }
     report(&failures);
     assert!(plans > 5, "only {plans} plans were found");
 }
 
-/// Runs a plan whose ranks are launched together, at a few of its sizes; what is wrong.
-pub fn all_at_once(entry: &Entry, seed: u64) -> Vec<String> {
+/// Runs a plan whose ranks are launched together, on one stream if they `share` it, at a few of its sizes; what is wrong.
+pub fn all_at_once(entry: &Entry, form: KernelForm, share: bool, seed: u64) -> Vec<String> {
     let (state, changed) = (Mutex::default(), Condvar::new());
-    let meeting = Meeting { world: entry.ranks() as usize, state, changed };
-    let options = options().with_verification(false);
+    let stream = share.then(|| device().stream().unwrap());
+    let meeting = Meeting { world: entry.ranks() as usize, stream, state, changed };
+    let options = options().with_verification(false).with_kernels(form);
     let of = |rank: Communicator| run_some(&rank, entry, &meeting, seed);
     on_threads(entry.ranks(), &options, of).into_iter().flatten().collect()
 }
@@ -188,10 +204,10 @@ fn copy(stream: &dyn Stream, to: *mut u8, from: *const u8, bytes: usize) {
 }
 
 impl Rank {
-    /// All ranks of a communicator on one device; on one stream, if `shared`.
-    fn all(world: u32, plan: &Plan, shared: bool) -> Vec<Rank> {
+    /// All ranks of a communicator on one device, whose plans become kernels of this form; on one stream, if `shared`.
+    fn all(world: u32, plan: &Plan, form: KernelForm, shared: bool) -> Vec<Rank> {
         let devices = vec![device(); world as usize];
-        let options = options().with_block_threads(Some(32));
+        let options = options().with_block_threads(Some(32)).with_kernels(form);
         let all = Communicator::in_process_over(&devices, &options).unwrap();
         let first = all[0].stream().unwrap();
         let rank = |communicator: Communicator| {
@@ -259,9 +275,11 @@ fn one_kernel_keeps_the_order_of_all_its_streams() {
     }
     const WORLD: u32 = 4;
     let algorithms = [Algorithm::AllReduceTwoShotPackets, Algorithm::AllReduceZeroCopy];
-    for (algorithm, shared) in algorithms.into_iter().zip([false, true]) {
+    let forms = [KernelForm::Generated, KernelForm::Interpreted];
+    let all = forms.into_iter().flat_map(|form| algorithms.map(|algorithm| (form, algorithm)));
+    for ((form, algorithm), shared) in all.zip([false, true].into_iter().cycle()) {
         let plan = algorithm.plan(Shape::new(WORLD as usize)).unwrap();
-        let all = Rank::all(WORLD, &plan, shared);
+        let all = Rank::all(WORLD, &plan, form, shared);
         all.iter().for_each(Rank::bring);
         for round in 0..ROUNDS {
             // Averages are divided behind the kernel.
@@ -289,7 +307,7 @@ fn one_kernel_keeps_the_order_of_all_its_streams() {
                 let divisor = if round % 2 == 1 { WORLD } else { 1 };
                 let expected: Vec<u32> = sums(WORLD, round).iter().map(|n| n / divisor).collect();
                 let rank = rank.communicator.rank();
-                assert_eq!(found, expected, "{algorithm}, rank {rank}, round {round}");
+                assert_eq!(found, expected, "{algorithm}, {form}, rank {rank}, round {round}");
             }
         }
     }
@@ -302,9 +320,13 @@ fn ranks_that_are_one_kernel_are_one_node_of_a_graph() {
     let application = Recorder::new(&simulated, backend());
     application.enter();
     const WORLD: u32 = 2;
-    for algorithm in [Algorithm::AllReduceOneShotPackets, Algorithm::AllReduceZeroCopy] {
+    for (algorithm, form) in [
+        (Algorithm::AllReduceOneShotPackets, KernelForm::Generated),
+        (Algorithm::AllReduceZeroCopy, KernelForm::Generated),
+        (Algorithm::AllReduceOneShotPackets, KernelForm::Interpreted),
+    ] {
         let plan = algorithm.plan(Shape::new(WORLD as usize)).unwrap();
-        let mut all = Rank::all(WORLD, &plan, false);
+        let mut all = Rank::all(WORLD, &plan, form, false);
         let raw = application.stream();
         let place = std::ptr::without_provenance_mut(raw as usize);
         // SAFETY: the stream was made just now, and nobody destroys it.
@@ -378,7 +400,7 @@ fn ranks_that_fill_the_device_run_and_one_block_more_is_refused() {
         return;
     }
     let all = |plan: &Plan| {
-        let all = Rank::all(2, plan, false);
+        let all = Rank::all(2, plan, KernelForm::Generated, false);
         all.iter().for_each(Rank::bring);
         all.iter().for_each(|rank| rank.before(0));
         let launched = launch(&all.iter().map(|rank| rank.part(None)).collect::<Vec<_>>());
@@ -405,7 +427,7 @@ fn a_rank_has_one_call_of_those_that_are_launched_together() {
         return;
     }
     let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap();
-    let all = Rank::all(2, &plan, false);
+    let all = Rank::all(2, &plan, KernelForm::Generated, false);
     let parts = [&all[0], &all[1], &all[0]].map(|rank| rank.part(None));
     let error = launch(&parts).unwrap_err().to_string();
     assert!(error.contains("two calls of rank 0"), "{error}");
