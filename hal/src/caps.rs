@@ -1,6 +1,7 @@
 //! What a device can do, as data.
 
 use crate::pci::PciAddress;
+use crate::uuid::DeviceUuid;
 
 /// What a device has wired, and its limits.
 ///
@@ -32,6 +33,8 @@ pub struct Caps {
     pub ordered_network_writes: bool,
     /// Where the device is on the machine's buses; `None` for the host, and where the driver does not tell.
     pub pci: Option<PciAddress>,
+    /// What tells the device from all others; `None` for the host, and where the driver does not tell or is not asked.
+    pub uuid: Option<DeviceUuid>,
     /// The other devices of the backend that this process sees, in the order of their numbers. Empty where a device
     /// has no other beside it.
     pub peers: Vec<PeerLink>,
@@ -55,6 +58,8 @@ pub struct PeerLink {
     pub index: u32,
     /// Where it is on the machine's buses; `None` where the driver does not tell.
     pub pci: Option<PciAddress>,
+    /// What tells it from all others; `None` as of [`Caps::uuid`].
+    pub uuid: Option<DeviceUuid>,
     /// Kernels of this device read and write the other's memory, once it is imported.
     pub access: bool,
     /// Atomic operations of this device's kernels on the other's memory are single steps for all devices. So it is

@@ -50,6 +50,7 @@ mod ranges;
 pub mod rocm;
 mod stream;
 mod task;
+mod uuid;
 
 pub use cache_folder::{cache_folder, replace_file};
 pub use caps::{Caps, PeerLink};
@@ -65,3 +66,4 @@ pub use multicast::Multicast;
 pub use pci::{NoPciAddress, PciAddress};
 pub use stream::{Stream, Submitted};
 pub use task::{Effort, Task, TaskState};
+pub use uuid::DeviceUuid;

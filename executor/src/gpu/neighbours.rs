@@ -4,7 +4,7 @@
 //! refuse the same.
 
 use crate::selection::Devices;
-use antiphon_hal::{Backend, Device, HalError, PciAddress, PeerLink};
+use antiphon_hal::{Backend, Device, DeviceUuid, HalError, PciAddress, PeerLink};
 use antiphon_plan::algorithms::devices::DeviceClass;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,14 +17,22 @@ pub struct RankDevice {
     backend: Backend,
     /// Its number in the rank's process.
     index: u32,
-    /// Its place, if the driver tells.
-    pci: Option<PciAddress>,
+    /// What it is told apart by.
+    identity: Identity,
     /// Whether it takes part in multicast groups.
     multicast: bool,
     /// Whether network cards may write its memory: what they wrote is there once its host sees what they wrote later.
     ordered: bool,
     /// Its multiprocessors; of the host its cores.
     cores: u16,
+}
+
+/// What a device is told apart by in all processes, as far as its driver tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    uuid: Option<DeviceUuid>,
+    /// Its place, which slices of one GPU share.
+    pci: Option<PciAddress>,
 }
 
 /// What lacks between two devices.
@@ -36,6 +44,33 @@ pub enum Gap {
     Access,
 }
 
+impl Identity {
+    /// Whether both are one device; `None` where nobody tells.
+    fn is(&self, other: &Self) -> Option<bool> {
+        let uuids = self.uuid.zip(other.uuid).map(|(own, theirs)| own == theirs);
+        uuids.or_else(|| self.same_place(other))
+    }
+
+    /// Whether both are at one place; `None` where nobody tells.
+    fn same_place(&self, other: &Self) -> Option<bool> {
+        self.pci.zip(other.pci).map(|(own, theirs)| own == theirs)
+    }
+
+    /// Whether both are slices of one GPU (MIG), which do not reach each other's memory.
+    fn are_slices(&self, other: &Self) -> bool {
+        self.same_place(other) == Some(true) && self.is(other) == Some(false)
+    }
+
+    fn is_known(&self) -> bool {
+        self.uuid.is_some() || self.pci.is_some()
+    }
+
+    /// Equal for one device.
+    fn key(&self) -> (Option<DeviceUuid>, Option<PciAddress>) {
+        (self.uuid, self.pci.filter(|_| self.uuid.is_none()))
+    }
+}
+
 impl RankDevice {
     /// What a rank says of its device.
     pub fn of(device: &dyn Device) -> Self {
@@ -43,7 +78,7 @@ impl RankDevice {
         RankDevice {
             backend: device.backend(),
             index: device.index(),
-            pci: caps.pci,
+            identity: Identity { uuid: caps.uuid, pci: caps.pci },
             multicast: caps.multicast,
             ordered: caps.ordered_network_writes,
             cores: u16::try_from(caps.cores).unwrap_or(u16::MAX),
@@ -56,22 +91,28 @@ impl RankDevice {
     }
 
     /// The same as words of a greeting.
-    pub fn to_words(self) -> [u64; 2] {
+    pub fn to_words(self) -> [u64; 4] {
         let number = Backend::ALL.iter().position(|&backend| backend == self.backend);
         let number = number.unwrap_or(0) as u64;
         let flags = u64::from(self.multicast) << 8 | u64::from(self.ordered) << 9;
         let what = number | flags | u64::from(self.cores) << 16;
-        [what | u64::from(self.index) << 32, self.pci.map_or(u64::MAX, PciAddress::to_bits)]
+        let Identity { uuid, pci } = self.identity;
+        let uuid = uuid.map_or(0, |uuid| u128::from_le_bytes(uuid.to_bytes()));
+        let place = pci.map_or(u64::MAX, PciAddress::to_bits);
+        [what | u64::from(self.index) << 32, place, uuid as u64, (uuid >> 64) as u64]
     }
 
     /// What a peer's words say; `None` if they say nothing.
-    pub fn from_words([what, place]: [u64; 2]) -> Option<Self> {
+    pub fn from_words([what, place, low, high]: [u64; 4]) -> Option<Self> {
         let backend = *Backend::ALL.get((what & 0xFF) as usize)?;
         let [multicast, ordered] = [8, 9].map(|bit| what >> bit & 1 != 0);
         Some(RankDevice {
             backend,
             index: (what >> 32) as u32,
-            pci: PciAddress::from_bits(place),
+            identity: Identity {
+                uuid: DeviceUuid::new((u128::from(low) | u128::from(high) << 64).to_le_bytes()),
+                pci: PciAddress::from_bits(place),
+            },
             multicast,
             ordered,
             cores: (what >> 16) as u16,
@@ -80,12 +121,8 @@ impl RankDevice {
 
     /// Whether both are one device. Ranks of different processes may count devices otherwise.
     fn is(&self, other: &Self, same_process: bool) -> bool {
-        let places = (self.pci, other.pci);
-        self.backend == other.backend
-            && match places {
-                (Some(own), Some(theirs)) => own == theirs,
-                _ => same_process && self.index == other.index,
-            }
+        let told = self.identity.is(&other.identity);
+        self.backend == other.backend && told.unwrap_or(same_process && self.index == other.index)
     }
 
     /// Lets kernels of `own` use the memory of this device, which is of the same process.
@@ -98,8 +135,12 @@ impl RankDevice {
         if own.backend() != self.backend {
             return Some(Gap::Backend);
         }
-        if self.is(&RankDevice::of(own), same_process) {
+        let this = RankDevice::of(own);
+        if self.is(&this, same_process) {
             return None;
+        }
+        if self.identity.are_slices(&this.identity) {
+            return Some(Gap::Access);
         }
         // Of a device that this process does not see nobody tells before its memory is mapped.
         let link = self.link_of(&own.caps().peers, same_process)?;
@@ -108,9 +149,9 @@ impl RankDevice {
 
     /// How a device that has these links reaches this one, if it is another that the process sees.
     fn link_of<'a>(&self, links: &'a [PeerLink], same_process: bool) -> Option<&'a PeerLink> {
-        links.iter().find(|link| match (link.pci, self.pci) {
-            (Some(link), Some(place)) => link == place,
-            _ => same_process && link.index == self.index,
+        links.iter().find(|link| {
+            let told = Identity { uuid: link.uuid, pci: link.pci }.is(&self.identity);
+            told.unwrap_or(same_process && link.index == self.index)
         })
     }
 }
@@ -118,16 +159,22 @@ impl RankDevice {
 impl fmt::Display for RankDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.backend, self.index)?;
-        self.pci.map_or(Ok(()), |place| write!(f, " at {place}"))
+        self.identity.pci.map_or(Ok(()), |place| write!(f, " at {place}"))
     }
 }
 
 impl Gap {
     /// That it is between these ranks.
     pub fn between(self, ranks: [(u32, &RankDevice); 2]) -> String {
+        let [first, second] = ranks.map(|(_, device)| device.identity);
         let [one, other] = ranks.map(|(rank, device)| format!("rank {rank} ({device})"));
         match self {
             Gap::Backend => format!("{one} and {other}, on devices of different kinds"),
+            Gap::Access if first.are_slices(&second) => {
+                format!(
+                    "{one} and {other}, on slices of one GPU, which do not reach each other's memory"
+                )
+            }
             Gap::Access => {
                 format!("{one} and {other}, whose devices do not reach each other's memory")
             }
@@ -220,11 +267,9 @@ impl Neighbours {
     /// Whether the devices of some ranks make a multicast group: each has that in hardware, and no two are one.
     pub fn multicast(&self, members: &[u32]) -> bool {
         let devices = || members.iter().map(|&member| &self.devices[member as usize]);
-        let able = devices().all(|device| device.multicast && device.pci.is_some());
-        let mut places: Vec<_> = devices().map(|device| device.pci).collect();
-        places.sort_unstable();
-        places.dedup();
-        members.len() > 1 && able && places.len() == members.len()
+        let able = devices().all(|device| device.multicast && device.identity.is_known());
+        let different: BTreeSet<_> = devices().map(|device| device.identity.key()).collect();
+        members.len() > 1 && able && different.len() == members.len()
     }
 
     /// What the choice of built-in algorithms goes by, of ranks on these nodes; the same on every rank.
@@ -237,11 +282,15 @@ impl Neighbours {
         if backend == Backend::Host {
             return Devices::Host;
         }
-        let place = |device: &RankDevice| (device.pci, device.pci.map_or(device.index, |_| 0));
-        let places: BTreeSet<_> =
-            nodes.iter().zip(all).map(|(node, device)| (*node, place(device))).collect();
-        let apart = places.len() == all.len();
-        let multicast = apart && all.iter().all(|one| one.multicast && one.pci.is_some());
+        let key = |device: &RankDevice| {
+            let known = device.identity.is_known();
+            (device.identity.key(), if known { 0 } else { device.index })
+        };
+        let different: BTreeSet<_> =
+            nodes.iter().zip(all).map(|(node, device)| (*node, key(device))).collect();
+        let apart = different.len() == all.len();
+        let able = |one: &RankDevice| one.multicast && one.identity.is_known();
+        let multicast = apart && all.iter().all(able);
         let class = match backend {
             Backend::Rocm => DeviceClass::Amd,
             _ if multicast => DeviceClass::NvidiaMulticast,
@@ -289,13 +338,20 @@ mod tests {
     use super::*;
 
     fn device(index: u32, pci: &str) -> RankDevice {
-        let pci = pci.parse().ok();
+        let identity = Identity { uuid: None, pci: pci.parse().ok() };
         let (multicast, ordered) = (index == 1, index == 0);
-        RankDevice { backend: Backend::Cuda, index, pci, multicast, ordered, cores: 108 }
+        RankDevice { backend: Backend::Cuda, index, identity, multicast, ordered, cores: 108 }
+    }
+
+    /// The same with a number of its own.
+    fn numbered(index: u32, pci: &str, uuid: u8) -> RankDevice {
+        let device = device(index, pci);
+        let uuid = DeviceUuid::new([uuid; 16]);
+        RankDevice { identity: Identity { uuid, ..device.identity }, ..device }
     }
 
     #[test]
-    fn devices_are_told_apart_by_their_places() {
+    fn devices_are_told_apart_by_their_numbers_and_places() {
         let [first, second] = ["0000:10:00.0", "0000:11:00.0"];
         for (own, theirs, same_process, same) in [
             (device(0, first), device(0, first), true, true),
@@ -305,11 +361,31 @@ mod tests {
             (device(0, ""), device(0, ""), true, true),
             (device(0, ""), device(0, ""), false, false),
             (device(0, ""), device(1, ""), true, false),
+            // Slices of one GPU, and a GPU of which a driver does not tell the number.
+            (numbered(0, first, 1), numbered(0, first, 2), false, false),
+            (numbered(0, first, 1), numbered(1, first, 1), false, true),
+            (numbered(0, first, 1), device(1, first), false, true),
         ] {
             assert_eq!(own.is(&theirs, same_process), same, "{own}, {theirs}");
             assert_eq!(RankDevice::from_words(own.to_words()), Some(own));
         }
-        assert_eq!(RankDevice::from_words([9, 0]), None);
+        assert_eq!(RankDevice::from_words([9, 0, 0, 0]), None);
+    }
+
+    #[test]
+    fn slices_of_a_gpu_are_devices_that_do_not_reach_each_other() {
+        let place = "0000:10:00.0";
+        let slices = [1, 2].map(|uuid| numbered(0, place, uuid));
+        let all = slices.map(|device| (device, false)).to_vec();
+        let neighbours = Neighbours::new(0, all, [(0, 1, Gap::Access)].into_iter());
+        let expected = Devices::Gpus { class: DeviceClass::Nvidia, most_blocks: 54 };
+        assert_eq!(neighbours.devices(&[0, 0]), expected);
+        let text = neighbours.refusal().unwrap();
+        assert!(text.contains("on slices of one GPU, which do not reach"), "{text}");
+        let [one, other] = slices.map(|device| device.identity);
+        assert!(one.are_slices(&other) && !one.are_slices(&one));
+        assert!(!one.are_slices(&numbered(0, "0000:11:00.0", 2).identity));
+        assert!(!one.are_slices(&device(0, place).identity));
     }
 
     #[test]

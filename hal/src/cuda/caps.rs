@@ -7,7 +7,7 @@ use crate::cuda::conv::{self, Sharing};
 use crate::error::HalError;
 use crate::gpu::core::{attribute, granularity, memory_bytes};
 use crate::gpu::peers;
-use crate::gpu::vendor::Context as _;
+use crate::gpu::vendor::{Context as _, Vendor as _};
 use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
 use std::ops::Deref;
 
@@ -68,6 +68,7 @@ pub(super) fn probe(context: &Context) -> Result<Traits, HalError> {
         // In order for the device that has the memory, or for all devices; 0 stands for neither.
         ordered_network_writes: has(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING),
         pci: peers::place(api, device),
+        uuid: CudaDriver::uuid(api, device),
         peers: peers::links(api, device)?,
         process_access: false,
         memory_bytes: memory_bytes(api, device)?,

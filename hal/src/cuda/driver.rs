@@ -23,6 +23,7 @@ use crate::gpu::vendor::{Context as _, Owner, Vendor, unsupported};
 use crate::gpu::vmm::Physical;
 use crate::memory::MemoryHandle;
 use crate::multicast::Multicast;
+use crate::uuid::DeviceUuid;
 use cudarc::driver::sys;
 use libloading::os::unix::Library;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -117,6 +118,15 @@ impl Vendor for CudaDriver {
         let code = unsafe { (api.device_get)(&raw mut device, index.cast_signed()) };
         api.check("find a CUDA device by its number", code)?;
         Ok(device)
+    }
+
+    fn uuid(api: &Api<Self>, device: Device) -> Option<DeviceUuid> {
+        // The older call has one number for all slices of a GPU.
+        let ask = api.device_uuid.or(api.device_uuid_whole)?;
+        let mut bytes = [0; 16];
+        // SAFETY: `bytes` is a valid place for the answer.
+        let code = unsafe { ask(&raw mut bytes, device) };
+        DeviceUuid::new(bytes).filter(|_| code == Code::SUCCESS)
     }
 
     fn current(api: &'static Api<Self>) -> Result<Option<Device>, HalError> {

@@ -109,6 +109,8 @@ symbols! {
         stream_number = "cuStreamGetId" (RawStream, *mut c_ulonglong);
         memory_properties = "cuMemGetAllocationPropertiesFromHandle"
             (*mut AllocationProperties, RawPhysical);
+        device_uuid = "cuDeviceGetUuid_v2" (*mut [u8; 16], Device);
+        device_uuid_whole = "cuDeviceGetUuid" (*mut [u8; 16], Device);
         range_handle = "cuMemGetHandleForAddressRange" (
             *mut c_void,
             Address,

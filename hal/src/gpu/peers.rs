@@ -37,6 +37,7 @@ pub(crate) fn links<V: Vendor>(
         links.push(PeerLink {
             index,
             pci: place(api, other),
+            uuid: V::uuid(api, other),
             access,
             atomics: access && ask(atomics).is_some_and(|value| value != 0),
             rank: ask(rank).unwrap_or(u32::MAX),

@@ -15,6 +15,7 @@ use crate::gpu::search::Search;
 use crate::gpu::vmm::Physical;
 use crate::memory::MemoryHandle;
 use crate::multicast::Multicast;
+use crate::uuid::DeviceUuid;
 use libloading::os::unix::Library;
 use std::fmt;
 use std::ops::Deref;
@@ -64,6 +65,9 @@ pub(crate) trait Vendor: Copy + fmt::Debug + Send + Sync + Sized + 'static {
 
     /// The driver's handle of device `index`, which is below the count.
     fn device(api: &'static Api<Self>, index: u32) -> Result<Device, HalError>;
+
+    /// What tells a device from all others; `None` where the driver does not tell.
+    fn uuid(api: &Api<Self>, device: Device) -> Option<DeviceUuid>;
 
     /// The driver's handle of the device that is current on the calling thread, if the application has made one so.
     fn current(api: &'static Api<Self>) -> Result<Option<Device>, HalError>;

@@ -18,6 +18,7 @@ pub(super) fn probe(sealed: bool) -> Caps {
         dma_buf: false,
         ordered_network_writes: false,
         pci: None,
+        uuid: None,
         peers: Vec::new(),
         process_access: process::is_permitted(),
         memory_bytes: memory_bytes(),

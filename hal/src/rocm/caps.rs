@@ -7,7 +7,7 @@ use crate::gpu::code::Code;
 use crate::gpu::core::{attribute, granularity, memory_bytes};
 use crate::gpu::library::{Api, text_of};
 use crate::gpu::peers;
-use crate::gpu::vendor::Context as _;
+use crate::gpu::vendor::{Context as _, Vendor as _};
 use crate::rocm::context::Context;
 use crate::rocm::{RocmDriver, conv};
 use hip_sys::hiprt::hipDeviceAttribute_t as Attribute;
@@ -62,6 +62,7 @@ pub(super) fn probe(context: &Context) -> Result<Traits, HalError> {
         dma_buf: gives_buffers(api),
         ordered_network_writes: false,
         pci: peers::place(api, device),
+        uuid: RocmDriver::uuid(api, device),
         peers: peers::links(api, device)?,
         process_access: false,
         memory_bytes: memory_bytes(api, device)?,

@@ -18,6 +18,7 @@ use crate::rocm::context::Context;
 use crate::rocm::library::Symbols;
 use crate::rocm::memory::{self, Own};
 use crate::rocm::{conv, export, hiprtc, image, places};
+use crate::uuid::DeviceUuid;
 use hip_sys::hiprt::hipPointer_attribute as Attribute;
 use libloading::os::unix::Library;
 use std::ffi::c_void;
@@ -89,6 +90,11 @@ impl Vendor for RocmDriver {
 
     fn device(_api: &'static Api<Self>, index: u32) -> Result<Device, HalError> {
         Ok(index.cast_signed())
+    }
+
+    fn uuid(_: &Api<Self>, _: Device) -> Option<DeviceUuid> {
+        // `hipDeviceGetUuid` is zero, or the same for all partitions of a GPU, with some devices and releases.
+        None
     }
 
     fn current(api: &'static Api<Self>) -> Result<Option<Device>, HalError> {

@@ -56,7 +56,13 @@ pub fn initialised() -> Answer {
 pub fn count() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     let read = || std::env::var("ANTIPHON_GPUSIM_DEVICES").ok()?.parse().ok();
-    *COUNT.get_or_init(|| read().unwrap_or(8).clamp(1, 8))
+    *COUNT.get_or_init(|| if slice().is_some() { 1 } else { read().unwrap_or(8).clamp(1, 8) })
+}
+
+/// Which slice of the first GPU the process sees, if that GPU was divided (MIG): nothing else is a device then.
+fn slice() -> Option<u8> {
+    static SLICE: OnceLock<Option<u8>> = OnceLock::new();
+    *SLICE.get_or_init(|| std::env::var("ANTIPHON_GPUSIM_SLICE").ok()?.parse().ok())
 }
 
 /// Whether devices reach each other's memory.
@@ -135,11 +141,13 @@ driver_calls! {
     }
 
     fn cuDeviceGetUuid_v2(out: Out<[u8; 16]>, device: i32) {
-        uuid(out, device)
+        let mut uuid = uuid(device)?;
+        uuid[14] = slice().map_or(0, |slice| slice + 1);
+        out.set(uuid)
     }
 
     fn cuDeviceGetUuid(out: Out<[u8; 16]>, device: i32) {
-        uuid(out, device)
+        out.set(uuid(device)?)
     }
 
     fn cuDeviceGetPCIBusId(out: Out<c_char>, length: i32, device: i32) {
@@ -178,10 +186,11 @@ driver_calls! {
     }
 }
 
-fn uuid(out: Out<[u8; 16]>, device: i32) -> Answer {
-    let mut uuid = *b"antiphon-gpusim\0";
+/// That of a whole GPU.
+fn uuid(device: i32) -> Result<[u8; 16], Status> {
+    let mut uuid = *b"antiphon-sims\0\0\0";
     uuid[15] = ordinal(device)? as u8;
-    out.set(uuid)
+    Ok(uuid)
 }
 
 /// An attribute's value. What is not listed is what the device lacks: 0.

@@ -24,6 +24,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `ANTIPHON_GPUSIM_DEVICES` | devices there are, 1 to 8; 8 when unset |
+//! | `ANTIPHON_GPUSIM_SLICE` | `0` to `7`: the process sees one slice, this one, of a GPU that was divided (MIG), and no other device |
 //! | `ANTIPHON_GPUSIM_PEERS` | `0`: devices do not reach each other's memory, as cards behind PCIe may not |
 //! | `ANTIPHON_GPUSIM_ATOMICS` | `0`: devices have no atomic operations on each other's memory, as over PCIe |
 //! | `ANTIPHON_GPUSIM_UNORDERED` | devices, separated by commas, that do not order what network cards write to their memory |

@@ -6,11 +6,11 @@ use crate::faults::{await_death_on, call, kill_in_second_launch};
 use crate::hosts::{a_wait_ends_with_a_name, every_right_plan_over};
 use crate::ports::sum;
 use crate::transfers::{WORLD, every_call, in_groups};
-use crate::{backend, on_devices, on_simulator_with, options};
-use antiphon::executor::hal::driver;
+use crate::{backend, on_devices, on_simulator, on_simulator_with, options};
+use antiphon::executor::hal::{Backend, driver};
 use antiphon::executor::{Communicator, ExecutorError};
 use antiphon_tests::harness::processes::{Ranks, role};
-use antiphon_tests::simulated::Simulated;
+use antiphon_tests::simulated::{Simulated, pass_over};
 use std::collections::BTreeSet;
 
 const WITHOUT_PEERS: [(&str, &str); 1] = [("ANTIPHON_GPUSIM_PEERS", "0")];
@@ -65,12 +65,27 @@ fn ranks_whose_devices_do_not_reach_each_other_count_as_on_different_nodes() {
 #[test]
 fn rank_on_an_island() {
     let Some(role) = role() else { return };
-    let device = devices(WORLD, WORLD).swap_remove(role.rendezvous.rank as usize);
+    let seen = driver(backend()).unwrap().devices().unwrap().len() as u32;
+    let device = device_of(role.rendezvous.rank, WORLD.min(seen));
     let communicator = role.connect(&options().with_device(Some(device))).unwrap();
     assert_eq!(nodes(&communicator), [0, 1, 2]);
     every_call(&communicator);
     assert_eq!(wires(&communicator), ["shared"]);
     communicator.barrier().unwrap();
+}
+
+/// Slices of a GPU (MIG), of which a process sees one, are at one place and do not reach each other's memory.
+#[test]
+fn slices_of_a_gpu_count_as_on_different_nodes() {
+    let test = "islands::slices_of_a_gpu_count_as_on_different_nodes";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    if backend() != Backend::Cuda {
+        return pass_over(test, "of HIP's devices only the places are known");
+    }
+    let [zero, one, two] = ["0", "1", "2"].map(|slice| [("ANTIPHON_GPUSIM_SLICE", slice)]);
+    Ranks::start_in("islands::rank_on_an_island", &[&zero, &one, &two], "").succeed();
 }
 
 #[test]

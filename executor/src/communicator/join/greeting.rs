@@ -55,7 +55,7 @@ impl Greeting {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let Greeting { page, mirrors, token, tuning, installed, machine, cores, device, .. } = self;
-        let [what, place] = device.to_words();
+        let [what, place, low, high] = device.to_words();
         let numbers = cores.numbers.len() as u64;
         let words = [
             LAYOUT_VERSION,
@@ -70,6 +70,8 @@ impl Greeting {
             cores.quota,
             what,
             place,
+            low,
+            high,
             numbers,
         ];
         let cores = cores.numbers.iter().copied().map(u64::from);
@@ -81,8 +83,8 @@ impl Greeting {
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (head, rest) = bytes.split_first_chunk::<104>()?;
-        let words: [u64; 13] = std::array::from_fn(|word| {
+        let (head, rest) = bytes.split_first_chunk::<120>()?;
+        let words: [u64; 15] = std::array::from_fn(|word| {
             u64::from_le_bytes(std::array::from_fn(|byte| head[8 * word + byte]))
         });
         let [
@@ -98,6 +100,8 @@ impl Greeting {
             quota,
             what,
             place,
+            low,
+            high,
             numbers,
         ] = words
         else {
@@ -111,7 +115,7 @@ impl Greeting {
         let names = std::str::from_utf8(names).ok()?;
         let wires = names.lines().map(str::to_owned).collect();
         let token = (address, token);
-        let device = RankDevice::from_words([what, place])?;
+        let device = RankDevice::from_words([what, place, low, high])?;
         let pid = pid as u32;
         Some(Greeting {
             page,
