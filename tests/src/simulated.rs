@@ -8,6 +8,7 @@
 //! ```
 
 use crate::hal::support::{assert_passed, myself};
+use libloading::Library;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{self, Write};
@@ -25,6 +26,8 @@ const INSIDE: &str = "ANTIPHON_TEST_SIMULATED";
 const WITHOUT: &str = "ANTIPHON_TEST_WITHOUT_SIMULATOR";
 /// Where it is set, a simulator that cannot work is a failure.
 const NEEDED: &str = "ANTIPHON_NEEDS_SIMULATOR";
+/// A function that no real driver has.
+const MARK: &[u8] = b"antiphon_gpusim_fault";
 /// How long a test may take. None takes as long on a machine that is merely busy.
 const LIMIT: Duration = Duration::from_secs(300);
 /// The names under which programs look for the drivers and the run-time compilers, and the variables that name them.
@@ -40,6 +43,17 @@ const NAMES: [(&str, &str); 4] = [
 pub struct Simulated {
     /// The file that stands for the driver, for tests that call it as an application does.
     pub driver: PathBuf,
+}
+
+impl Simulated {
+    /// Whether the driver is the simulated one, and no real one that stands for it.
+    pub fn is_simulated(&self) -> bool {
+        // SAFETY: drivers are made to be loaded, and the tests of the process load this one.
+        let library = unsafe { Library::new(&self.driver) };
+        // SAFETY: nothing is called.
+        let has = |library: Library| unsafe { library.get::<*const ()>(MARK) }.is_ok();
+        library.is_ok_and(has)
+    }
 }
 
 /// In the process that runs on the simulated driver: where that is. Everywhere else: runs the test `test` in such a

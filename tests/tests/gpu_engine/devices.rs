@@ -2,7 +2,9 @@
 
 use crate::faults::call;
 use crate::plans::{ONE, report, right, run_all};
-use crate::{backend, beside_cuda, on_devices, on_simulator, on_simulator_with, options};
+use crate::{
+    backend, beside_cuda, on_devices, on_simulator_alone, on_simulator_of, options, there_are,
+};
 use antiphon::DataType;
 use antiphon::executor::hal::{Device, driver};
 use antiphon::executor::{Call, Executor, ExecutorError};
@@ -33,7 +35,7 @@ pub fn devices(world: u32, count: u32) -> Vec<Arc<dyn Device>> {
 #[test]
 fn every_right_plan_gives_the_right_result_on_threads_over_devices() {
     let test = "devices::every_right_plan_gives_the_right_result_on_threads_over_devices";
-    if on_simulator(test).is_some() {
+    if on_simulator_of(test, 2).is_some() {
         every_right_plan_over(&COUNTS);
     }
 }
@@ -58,7 +60,7 @@ pub fn every_right_plan_over(counts: &[u32]) {
 #[test]
 fn every_right_plan_gives_the_right_result_in_processes_over_devices() {
     let test = "devices::every_right_plan_gives_the_right_result_in_processes_over_devices";
-    if on_simulator(test).is_none() {
+    if on_simulator_of(test, 2).is_none() {
         return;
     }
     let seed = seed();
@@ -95,7 +97,7 @@ fn rank_over_devices() {
 #[test]
 fn devices_that_cannot_work_together_are_named_on_every_rank() {
     let test = "devices::devices_that_cannot_work_together_are_named_on_every_rank";
-    if on_simulator_with(test, &[("ANTIPHON_GPUSIM_PEERS", "0")]).is_none() {
+    if on_simulator_alone(test, &[("ANTIPHON_GPUSIM_PEERS", "0")]).is_none() {
         return;
     }
     let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(3)).unwrap();
@@ -129,7 +131,8 @@ fn devices_that_cannot_work_together_are_named_on_every_rank() {
 
 #[test]
 fn what_a_process_does_not_see_is_said_to_be_hidden() {
-    if on_simulator("devices::what_a_process_does_not_see_is_said_to_be_hidden").is_none() {
+    let test = "devices::what_a_process_does_not_see_is_said_to_be_hidden";
+    if on_simulator_alone(test, &[]).filter(|_| there_are(test, 2)).is_none() {
         return;
     }
     // Rank 0 sees the first device alone, and its driver says nothing of the second. Rank 1 sees both, and reaches the first.
@@ -155,7 +158,7 @@ fn rank_beside_a_hidden_device() {
 #[test]
 fn memory_that_nobody_can_import_is_staged_between_devices() {
     let test = "devices::memory_that_nobody_can_import_is_staged_between_devices";
-    let Some(simulated) = beside_cuda(test) else { return };
+    let Some(simulated) = beside_cuda(test).filter(|_| there_are(test, 2)) else { return };
     let application = &Application::new(&simulated);
     let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap();
     let (words, bytes) = (CHUNK / 8, CHUNK as u64);

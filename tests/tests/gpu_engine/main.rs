@@ -32,7 +32,7 @@ mod transfers;
 use antiphon::executor::hal::{Backend, Device, driver};
 use antiphon::executor::{Communicator, Options};
 use antiphon_tests::application::Application;
-use antiphon_tests::simulated::Simulated;
+use antiphon_tests::simulated::{Simulated, pass_over};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,17 +43,33 @@ fn on_simulator(test: &str) -> Option<Simulated> {
 
 /// The same for a test of so many devices: the simulator has them, a machine whose driver stands for it may not.
 fn on_simulator_of(test: &str, devices: usize) -> Option<Simulated> {
-    let simulated = on_simulator(test)?;
-    if driver(backend()).unwrap().devices().unwrap().len() >= devices {
-        return Some(simulated);
+    on_simulator(test).filter(|_| there_are(test, devices))
+}
+
+/// Whether there are so many devices. Says so where there are not.
+fn there_are(test: &str, devices: usize) -> bool {
+    let there = driver(backend()).unwrap().devices().unwrap().len();
+    if there < devices {
+        let seen = if there == 1 { "there is 1".to_owned() } else { format!("there are {there}") };
+        pass_over(test, &format!("it needs {devices} devices, and {seen}"));
     }
-    antiphon_tests::simulated::pass_over(test, &format!("there are not {devices} devices"));
-    None
+    there >= devices
 }
 
 /// The same with variables of the simulator.
 fn on_simulator_with(test: &str, environment: &[(&str, &str)]) -> Option<Simulated> {
     antiphon_tests::simulated::enter(test, env!("CARGO_TARGET_TMPDIR"), environment)
+}
+
+/// The same for a test that real drivers must not run.
+fn on_simulator_alone(test: &str, environment: &[(&str, &str)]) -> Option<Simulated> {
+    let simulated = on_simulator_with(test, environment)?;
+    let is_set = |(name, value): &(&str, &str)| std::env::var(name).is_ok_and(|set| set == *value);
+    if simulated.is_simulated() && environment.iter().all(is_set) {
+        return Some(simulated);
+    }
+    pass_over(test, "it is for the simulated driver, in a process of its own");
+    None
 }
 
 /// Names another backend than CUDA's, for builds that have it: `rocm`.
@@ -75,7 +91,7 @@ fn beside_cuda(test: &str) -> Option<Simulated> {
 /// The same with variables of the simulator.
 fn beside_cuda_with(test: &str, environment: &[(&str, &str)]) -> Option<Simulated> {
     if backend() != Backend::Cuda {
-        antiphon_tests::simulated::pass_over(test, "the application's calls in it are CUDA's");
+        pass_over(test, "the application's calls in it are CUDA's");
         return None;
     }
     antiphon_tests::simulated::enter(test, env!("CARGO_TARGET_TMPDIR"), environment)
@@ -87,7 +103,7 @@ fn simulated_alone(test: &str, simulated: &Simulated) -> Option<Application> {
     if application.is_simulated() {
         return Some(application);
     }
-    antiphon_tests::simulated::pass_over(test, "it is for the simulated driver");
+    pass_over(test, "it is for the simulated driver");
     None
 }
 

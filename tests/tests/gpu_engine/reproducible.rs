@@ -1,7 +1,7 @@
 //! Reproducible calls on devices: a tensor's sum has the same bits in whatever message it lies, and wherever.
 
 use crate::devices::devices;
-use crate::{on_devices, on_simulator, options};
+use crate::{on_devices, on_simulator_of, options};
 use antiphon::executor::hal::Stream;
 use antiphon::executor::{Collectives, Communicator, Request, What};
 use antiphon::plan::model::Collective;
@@ -80,7 +80,7 @@ fn sum(
 #[test]
 fn a_sum_has_the_same_bits_in_every_message_and_place() {
     let test = "reproducible::a_sum_has_the_same_bits_in_every_message_and_place";
-    if on_simulator(test).is_none() {
+    if on_simulator_of(test, WORLD as usize).is_none() {
         return;
     }
     let told = on_devices(&devices(WORLD, WORLD), &options().with_reproducible(true), |rank| {

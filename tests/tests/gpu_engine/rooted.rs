@@ -2,7 +2,9 @@
 //! part in left out.
 
 use crate::devices::devices;
-use crate::{beside_cuda, device, on_devices, on_ranks, on_simulator, options};
+use crate::{
+    beside_cuda, device, on_devices, on_ranks, on_simulator, on_simulator_of, options, there_are,
+};
 use antiphon::executor::hal::{Device, Stream};
 use antiphon::executor::selection::{Candidate, Question, Selected};
 use antiphon::executor::{Collectives, Communicator, Group, Request, What};
@@ -190,7 +192,7 @@ fn every_call(hosts: &[&str], devices: &[Arc<dyn Device>]) -> Vec<(Rooted, usize
 #[test]
 fn gathers_and_scatters_are_launches_on_one_node_and_on_several() {
     let test = "rooted::gathers_and_scatters_are_launches_on_one_node_and_on_several";
-    if on_simulator(test).is_none() {
+    if on_simulator_of(test, 4).is_none() {
         return;
     }
     for hosts in [NEAR, FAR] {
@@ -247,7 +249,7 @@ fn one_thread_gathers_and_scatters_of_ranks_that_share_a_device_in_a_group() {
 #[test]
 fn memory_that_nobody_can_import_is_staged_where_there_is_some() {
     let test = "rooted::memory_that_nobody_can_import_is_staged_where_there_is_some";
-    let Some(simulated) = beside_cuda(test) else { return };
+    let Some(simulated) = beside_cuda(test).filter(|_| there_are(test, 2)) else { return };
     let application = &Application::new(&simulated);
     let (words, root) = (CHUNK / 8, 1);
     on_devices(&devices(2, 2), &options(), |rank| {

@@ -1,7 +1,7 @@
 //! Calls by name over nodes with different numbers of ranks, whose memory is on devices, transfers between pairs of ranks among them.
 
 use crate::devices::devices;
-use crate::{device, on_ranks, on_simulator, options};
+use crate::{device, on_ranks, on_simulator, on_simulator_of, options};
 use antiphon::executor::hal::Stream;
 use antiphon::executor::{
     Collectives, Communicator, Counts, ExecutorError, Extent, Group, Request, What,
@@ -187,7 +187,8 @@ fn apart(work: impl Fn(Communicator) + Sync) {
 
 #[test]
 fn calls_by_name_reach_ranks_of_other_nodes() {
-    if on_simulator("transfers::calls_by_name_reach_ranks_of_other_nodes").is_none() {
+    let test = "transfers::calls_by_name_reach_ranks_of_other_nodes";
+    if on_simulator_of(test, WORLD as usize).is_none() {
         return;
     }
     apart(|communicator| every_call(&communicator));
@@ -206,7 +207,7 @@ pub fn every_call(communicator: &Communicator) {
 #[test]
 fn a_groups_alltoallv_passes_on_what_its_collectives_have_left() {
     let test = "transfers::a_groups_alltoallv_passes_on_what_its_collectives_have_left";
-    if on_simulator(test).is_none() {
+    if on_simulator_of(test, WORLD as usize).is_none() {
         return;
     }
     apart(|communicator| {
@@ -257,9 +258,8 @@ pub fn in_groups(ranks: &[Communicator]) {
 
 #[test]
 fn errors_name_the_call_and_the_ranks_as_their_caller_knows_them() {
-    if on_simulator("transfers::errors_name_the_call_and_the_ranks_as_their_caller_knows_them")
-        .is_none()
-    {
+    let test = "transfers::errors_name_the_call_and_the_ranks_as_their_caller_knows_them";
+    if on_simulator_of(test, WORLD as usize).is_none() {
         return;
     }
     let differ = |on_stream: bool| {
@@ -301,7 +301,7 @@ fn errors_name_the_call_and_the_ranks_as_their_caller_knows_them() {
 #[test]
 fn a_first_transfer_on_a_stream_waits_for_no_call_of_the_peer() {
     let test = "transfers::a_first_transfer_on_a_stream_waits_for_no_call_of_the_peer";
-    if on_simulator(test).is_none() {
+    if on_simulator_of(test, WORLD as usize).is_none() {
         return;
     }
     let sent = Barrier::new(WORLD as usize);
@@ -334,7 +334,7 @@ fn a_first_transfer_on_a_stream_waits_for_no_call_of_the_peer() {
 #[test]
 fn pairs_belong_to_the_communicator_whoever_makes_collectives_of_it() {
     let test = "transfers::pairs_belong_to_the_communicator_whoever_makes_collectives_of_it";
-    if on_simulator(test).is_none() {
+    if on_simulator_of(test, WORLD as usize).is_none() {
         return;
     }
     apart(|communicator| {

@@ -54,15 +54,26 @@ fn a_pack_runs_where_there_is_nothing_but_a_driver() {
     let libraries =
         driver.iter().find(|(name, _)| *name == "ANTIPHON_CUDA_LIB").unwrap().1.parent().unwrap();
     let log = folder.join("log");
-    let mut script = Command::new(folder.join("run.sh"));
-    script.arg("--quick").arg(&log).env_clear().current_dir("/");
-    script.env("PATH", "/usr/bin:/bin").env("LD_LIBRARY_PATH", libraries);
-    // Where the simulated compiler keeps what it makes.
-    let kept = driver.iter().filter(|(name, _)| name.starts_with("ANTIPHON_GPUSIM"));
-    script.envs(kept.map(|(name, path)| (name, path)));
-    let said = passed(&script.output().unwrap());
+    let run = |devices: &str| {
+        let mut script = Command::new(folder.join("run.sh"));
+        script.arg("--quick").arg(&log).env_clear().current_dir("/");
+        script.env("PATH", "/usr/bin:/bin").env("LD_LIBRARY_PATH", libraries);
+        // Where the simulated compiler keeps what it makes.
+        let kept = driver.iter().filter(|(name, _)| name.starts_with("ANTIPHON_GPUSIM"));
+        script.envs(kept.map(|(name, path)| (name, path)));
+        passed(&script.env("ANTIPHON_GPUSIM_DEVICES", devices).output().unwrap())
+    };
+    // Where there is one device, what takes several is passed over by name; the second time it runs.
+    let test = "reproducible::a_sum_has_the_same_bits_in_every_message_and_place";
+    let passed_over = "SKIP   engine-reproducible: ";
+    let said = run("1");
+    let line = format!("{passed_over}{test}: it needs 4 devices, and there is 1\n");
+    assert!(said.contains("ok     engine-reproducible,") && said.contains(&line), "{said}");
+    let said = run("4");
+    assert!(!said.contains(passed_over), "{said}");
     for step in [
         "info",
+        "engine-reproducible",
         "client-device-threads",
         "client-device-together",
         "client-device-misuse",
