@@ -305,6 +305,7 @@ fn a_plan_runs_or_is_refused_as_plan_verify_says() {
                         assert!(said.contains(word), "{mode}: no `{word}` in:\n{said}");
                     }
                     assert!(!said.contains("made no progress"), "{mode}: it ran:\n{said}");
+                    assert_eq!(lossy(&output.stdout), "", "{mode}");
                 }
                 ("not_proven", 2) => {
                     assert_eq!(warnings, 1, "{mode}: {said}");

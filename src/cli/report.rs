@@ -1,4 +1,4 @@
-//! What a run prints: a heading, a row for each size as soon as it is measured, and a verdict; or one JSON object.
+//! What a run prints: a heading and a row for each size, as soon as it is measured, and a verdict; or one JSON object.
 
 use super::CliError;
 use super::collect::Finished;
@@ -30,6 +30,8 @@ pub struct Report<'a> {
     counts: Option<String>,
     checked: bool,
     json: bool,
+    /// The heading, until it is printed: before the first row, since a job may be refused.
+    title: Option<String>,
     names: Vec<String>,
     items: Vec<Item>,
     rows: Vec<Row>,
@@ -55,7 +57,7 @@ struct Document<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// Begins a report, with the heading.
+    /// Begins a report.
     pub fn begin(job: &Job, start: Start<'a>, json: bool) -> Result<Self, CliError> {
         let Some(first) = job.plans.first() else {
             return Err(CliError::Usage("cannot run: there is no plan".into()));
@@ -70,7 +72,7 @@ impl<'a> Report<'a> {
             op,
         };
         let names: Vec<String> = job.plans.iter().map(|plan| plan.name.clone()).collect();
-        if !json {
+        let title = || {
             let place = if settings.in_place { "in place" } else { "out of place" };
             let how = match start.launcher {
                 Some(launcher) => {
@@ -87,16 +89,17 @@ impl<'a> Report<'a> {
                 Backend::Host => String::new(),
                 _ => format!(" on {}", settings.device),
             };
-            print_line(&format!(
+            format!(
                 "# antiphon {}: {} ({}), {} ranks {how}{device}{wire}, {place}{counts}\n{}",
                 env!("CARGO_PKG_VERSION"),
                 heading.collective,
                 names.join(", "),
                 heading.ranks,
                 header(),
-            ))?;
-        }
+            )
+        };
         Ok(Report {
+            title: (!json).then(title),
             start,
             heading,
             in_place: settings.in_place,
@@ -123,7 +126,11 @@ impl<'a> Report<'a> {
             &self.names[*plan],
         );
         self.wrong += row.wrong.unwrap_or(0);
+        let title = self.title.take();
         let line = || {
+            if let Some(title) = title {
+                print_line(&title)?;
+            }
             if let Some(blocks) = blocks {
                 let words = blocks.describe(&self.heading.collective);
                 print_line(&format!("# counts at {} bytes: {words}", row.bytes))?;
