@@ -8,6 +8,7 @@ use antiphon::{
     Call, Code, CodeCall, Communicator, DataType, ExecutorError, Op, Options, Registry, Terms,
 };
 use std::error::Error;
+use std::io::{self, Write};
 use std::sync::Arc;
 
 /// An allreduce of two ranks: each tells the other that its input is there, and adds both up.
@@ -40,7 +41,9 @@ impl Code for Talkative {
 
     unsafe fn run(&self, call: &CodeCall<'_>) -> Result<(), ExecutorError> {
         let rank = call.executor.communicator().rank();
-        println!("  rank {rank}: code reduces {} bytes by {:?}", call.input_bytes, call.op);
+        let CodeCall { input_bytes, op, .. } = call;
+        // Who reads may have gone, as `head` goes: that is no failure.
+        let _ = writeln!(io::stdout(), "  rank {rank}: code reduces {input_bytes} bytes by {op:?}");
         let plan = call.executor.load(&self.0)?;
         let buffers = ((call.input, call.input_bytes), (call.output, call.output_bytes));
         let mut launch = Call::new(&plan, call.dtype, buffers.0, buffers.1);
@@ -73,7 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let bytes = elements as u64 * 4;
         let calls = ranks[0].collectives();
         let question = calls.question(&Collective::AllReduce, bytes, DataType::F32);
-        print!("{question}\n{}", ranks[0].explain(&question)?);
+        let _ = write!(io::stdout(), "{question}\n{}", ranks[0].explain(&question)?);
         std::thread::scope(|scope| {
             for rank in &ranks {
                 scope.spawn(move || {

@@ -7,6 +7,7 @@ use antiphon::executor::{Call, Communicator, Executor, Options};
 use antiphon::plan::builder::{BuildError, ProgramBuilder};
 use antiphon::plan::model::{Collective, Plan};
 use std::error::Error;
+use std::io::{self, Write};
 
 /// The program.
 fn ring_allreduce(ranks: usize) -> Result<Plan, BuildError> {
@@ -75,6 +76,8 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         let joined = ranks.into_iter().map(|rank| rank.join().expect("a rank does not panic"));
         joined.collect::<Result<Vec<f32>, _>>()
     })?;
-    println!("4 ranks summed 1 + 2 + 3 + 4 over {ELEMENTS} elements: {sums:?}");
+    let summed = "4 ranks summed 1 + 2 + 3 + 4";
+    // Who reads may have gone, as `head` goes: that is no failure.
+    let _ = writeln!(io::stdout(), "{summed} over {ELEMENTS} elements: {sums:?}");
     Ok(())
 }

@@ -8,7 +8,7 @@ use antiphon_tests::harness::plans::deadlocking;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// A folder for one test's files.
@@ -213,6 +213,31 @@ fn run_checks_every_example_in_both_modes() {
                 assert!(row["bytes"].as_u64().unwrap() > 0, "{name}: {row}");
             }
         }
+    }
+}
+
+/// Nobody reads what they print, as with `| head` that has seen enough.
+#[test]
+fn examples_end_quietly_when_nobody_reads_on() {
+    let test = "examples_end_quietly_when_nobody_reads_on";
+    // Beside the command, where cargo builds them for the tests of the whole package.
+    let examples = Path::new(env!("CARGO_BIN_EXE_antiphon")).with_file_name("examples");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let changed = |file: &Path| file.metadata().and_then(|data| data.modified()).ok();
+    for name in ["all_reduce", "registry", "ring_allreduce"] {
+        let example = examples.join(name);
+        if changed(&example) < changed(&sources.join(name).with_extension("rs")) {
+            let why = "the examples are not built, or were before they changed; `cargo test` does";
+            antiphon_tests::simulated::pass_over(test, why);
+            return;
+        }
+        let mut command = Command::new(example);
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        let output = output.wait_with_output().unwrap();
+        let said = lossy(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{name}: {}: {said}", output.status);
     }
 }
 
