@@ -313,8 +313,8 @@ struct TuneArgs {
     #[arg(short = 'f', long, value_parser = clap::value_parser!(u64).range(2..))]
     factor: Option<u64>,
     /// Time for each collective and size; few iterations are made in any case
-    #[arg(long, default_value = "250ms", value_parser = size::parse_timeout)]
-    time: Timeout,
+    #[arg(long, default_value = "250ms", value_parser = size::parse_duration)]
+    time: Duration,
     /// In how many moments close calls are measured, each time with new ranks, a while after the time before
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     moments: u32,
@@ -519,6 +519,7 @@ mod tests {
             ("antiphon tune --ranks 65537", "1..=65536"),
             ("antiphon tune gossip", "allreduce, allgather, reducescatter"),
             ("antiphon tune --size 1K -b 1K", "cannot be used with"),
+            ("antiphon tune --time off", "60 (seconds)\n"),
         ];
         for (line, hint) in cases {
             let message = refused(line);

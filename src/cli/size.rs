@@ -29,14 +29,24 @@ pub fn parse(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| refused("beyond 64 bits"))
 }
 
-/// Reads the longest wait: a whole number of seconds, or with `ms`, `s` or `m`; or `off`. But for that, `ANTIPHON_TIMEOUT` says it so, too.
+/// Reads the longest wait: a duration, or `off`. But for that, `ANTIPHON_TIMEOUT` says it so, too.
 pub(super) fn parse_timeout(text: &str) -> Result<Timeout, String> {
-    if text == "off" {
-        return Ok(Timeout(None));
+    match text {
+        "off" => Ok(Timeout(None)),
+        other => {
+            let duration = parse_duration(other);
+            duration
+                .map(|limit| Timeout(Some(limit)))
+                .map_err(|refused| format!("{refused}, or off for none"))
+        }
     }
+}
+
+/// Reads a duration: a whole number of seconds, or with `ms`, `s` or `m`; not 0.
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let refused = || {
         format!(
-            "cannot read a duration: saw `{text}`; give e.g. 500ms, 60s, 2m or 60 (seconds), or off for none"
+            "cannot read a duration: saw `{text}`; give 1ms or more, e.g. 500ms, 60s, 2m or 60 (seconds)"
         )
     };
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -50,7 +60,7 @@ pub(super) fn parse_timeout(text: &str) -> Result<Timeout, String> {
     };
     match milliseconds {
         Some(0) | None => Err(refused()),
-        Some(milliseconds) => Ok(Timeout(Some(Duration::from_millis(milliseconds)))),
+        Some(milliseconds) => Ok(Duration::from_millis(milliseconds)),
     }
 }
 
@@ -159,7 +169,17 @@ mod tests {
         assert_eq!(parse_timeout("2m"), millis(120_000));
         assert_eq!(parse_timeout("off"), Ok(Timeout(None)));
         for text in ["60x", "s", "0s", "0", "-1s", "1h", "", "99999999999999999999s"] {
-            assert!(parse_timeout(text).is_err(), "{text}");
+            let said = parse_timeout(text).unwrap_err();
+            assert!(said.ends_with(", or off for none"), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_duration_that_must_end_is_not_offered_to_be_off() {
+        assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
+        for text in ["off", "0", "1h"] {
+            let said = parse_duration(text).unwrap_err();
+            assert!(said.contains("1ms or more") && !said.contains("or off"), "{text}: {said}");
         }
     }
 
