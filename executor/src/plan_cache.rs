@@ -140,7 +140,7 @@ impl LoadedPlan {
         }
     }
 
-    /// Threads of each thread block, where these are a device's.
+    /// Threads of each thread block where kernels run it, unless options say otherwise; on hosts blocks have none.
     pub(crate) fn block_threads(&self) -> u32 {
         self.block_threads
     }
@@ -209,13 +209,12 @@ impl Sized {
     }
 }
 
-/// The threads of a block that a plan asks for, as devices have them: whole warps, at most 1024. Plans that say nothing
-/// get all.
+/// The threads of a block that a plan asks for, as devices run it: whole warps, and no more than kernels are compiled for, which
+/// keep their values in registers.
 fn block_threads(asked: u64) -> u32 {
-    match asked {
-        0 => 1024,
-        asked => asked.min(1024).next_multiple_of(32) as u32,
-    }
+    const WARP: u32 = 32;
+    let most = antiphon_codegen::THREADS;
+    u32::try_from(asked).unwrap_or(most).clamp(1, most).next_multiple_of(WARP)
 }
 
 fn uses(layout: &Layout) -> Vec<Uses> {
@@ -363,6 +362,17 @@ mod tests {
         let program = ProgramBuilder::new("uses", Collective::SendRecv, 3);
         write(&program);
         LoadedPlan::new(&program.build().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_block_has_whole_warps_and_no_more_threads_than_kernels() {
+        for (asked, threads) in [(1, 32), (33, 64), (512, 512), (513, 512), (1024, 512)] {
+            let program = ProgramBuilder::new("threads", Collective::SendRecv, 2);
+            program.block(0).copy(program.input(0).all(), program.output(0).all());
+            let mut plan = program.build().unwrap();
+            plan.num_threads_per_block = asked;
+            assert_eq!(LoadedPlan::new(&plan).unwrap().block_threads(), threads, "{asked}");
+        }
     }
 
     #[test]

@@ -526,9 +526,7 @@ impl Context {
 impl Gpu {
     /// The shape of a launch of a plan's kernels.
     pub fn shape(&self, plan: &LoadedPlan, blocks: u32) -> LaunchShape {
-        let asked = self.block_threads.unwrap_or_else(|| plan.block_threads());
-        // Kernels are compiled for so many registers that more threads would not fit.
-        let threads = asked.min(antiphon_codegen::THREADS);
+        let threads = self.block_threads.unwrap_or_else(|| plan.block_threads());
         LaunchShape { blocks, threads, shared_bytes: 0 }
     }
 }
