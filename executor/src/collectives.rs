@@ -82,7 +82,8 @@ pub struct Request {
     /// The receive buffer: of `count` elements, or of `count` elements for each rank in an allgather, an alltoall, and at
     /// the root of a gather. A rank that receives nothing (of a reduce or gather every rank but the root) may pass null.
     ///
-    /// In place it is the send buffer, or the smaller of the two is the rank's block of the larger. In an alltoall all ranks
+    /// In place it is the send buffer, or the smaller of the two is the rank's block of the larger; buffers that share bytes in
+    /// another way are refused. In an alltoall all ranks
     /// are in place, or none; in the others each rank may do as it likes.
     pub output: *mut u8,
     /// How many elements, counted as NCCL does: those of the smaller of the two buffers, of an alltoall those for each rank.
@@ -226,7 +227,7 @@ impl Collectives {
     ///
     /// # Safety
     /// The buffers are valid for what the request says of them until the call is complete, the receive buffer for writes;
-    /// nobody else writes the send buffer, or touches the receive buffer, meanwhile. They overlap in place only.
+    /// nobody else writes the send buffer, or touches the receive buffer, meanwhile.
     pub unsafe fn call(
         &self,
         request: &Request,

@@ -8,8 +8,8 @@ use antiphon_executor::hal::{HalError, MemoryHandle};
 use antiphon_executor::plan::algorithms::{Algorithm, Shape};
 use antiphon_executor::plan::model::{Collective, Plan};
 use antiphon_executor::{
-    BootstrapError, Call, Collectives, Communicator, DataType, Executor, ExecutorError, Options,
-    ReduceOp, Request, What,
+    BootstrapError, Call, Collectives, Communicator, DataType, Executor, ExecutorError, Factor,
+    Group, Options, ReduceOp, Request, What,
 };
 use std::time::Duration;
 
@@ -101,6 +101,77 @@ fn buffers_may_be_in_memory_that_other_processes_made() {
             communicator.barrier().unwrap();
         });
     }
+}
+
+/// A block of each rank, in elements.
+const BLOCK: usize = 8;
+const WORLD: usize = 3;
+
+#[test]
+fn buffers_that_share_bytes_and_are_not_in_place_are_refused() {
+    use What::{AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter};
+    let ranks = Communicator::in_process(WORLD as u32, &options()).unwrap();
+    support::threads::on_threads(&ranks, |communicator| {
+        let on = Collectives::new(communicator).unwrap();
+        let (rank, root, whole) = (communicator.rank(), 1, WORLD * BLOCK);
+        let mut memory = [0u32; 4 * WORLD * BLOCK];
+        let base = memory.as_mut_ptr();
+        let own = rank as usize * BLOCK;
+        for (what, lengths, own) in [
+            (AllReduce, [BLOCK, BLOCK], [0, 0]),
+            (AllToAll, [whole, whole], [0, 0]),
+            (AllGather, [BLOCK, whole], [own, 0]),
+            (ReduceScatter, [whole, BLOCK], [0, own]),
+            (Broadcast { root }, [BLOCK, BLOCK], [0, 0]),
+            (Reduce { root }, [BLOCK, BLOCK], [0, 0]),
+            (Gather { root }, [BLOCK, whole], [own, 0]),
+            (Scatter { root }, [whole, BLOCK], [0, own]),
+        ] {
+            let request = |[input, output]: [usize; 2]| Request {
+                what,
+                input: base.wrapping_add(input).cast(),
+                output: base.wrapping_add(output).cast(),
+                count: BLOCK as u64,
+                dtype: DataType::U32,
+                op: ReduceOp::Sum,
+                factor: None,
+            };
+            // SAFETY: the memory is long enough for all of these, and lives past the calls, which alone use it.
+            let call = |at: [usize; 2]| unsafe { on.call(&request(at), None) };
+            call(own).unwrap();
+            let has_both = match what {
+                Broadcast { .. } | Reduce { .. } | Gather { .. } | Scatter { .. } => rank == root,
+                _ => true,
+            };
+            let sums = matches!(what, AllReduce | ReduceScatter | Reduce { .. });
+            // By an element either way, with one in common, and with the block of another rank as one's own.
+            let moved = |by: [usize; 2]| [0, 1].map(|side| whole + own[side] + by[side]);
+            let touching = [[whole + lengths[1] - 1, whole], [whole, whole + lengths[0] - 1]];
+            let others = (lengths[0] != lengths[1]).then(|| match lengths[0] {
+                BLOCK => [whole + (own[0] + BLOCK) % whole, whole],
+                _ => [whole, whole + (own[1] + BLOCK) % whole],
+            });
+            let wrong = [moved([1, 0]), moved([0, 1])].into_iter().chain(touching).chain(others);
+            for at in wrong.filter(|_| has_both) {
+                let mut refused = vec![call(at)];
+                // SAFETY: as above.
+                refused.push(unsafe { Group::new().call(&on, &request(at), None) });
+                if sums {
+                    let factor = Some(Factor::Value([2, 0, 0, 0, 0, 0, 0, 0]));
+                    // SAFETY: as above.
+                    refused.push(unsafe { on.call(&Request { factor, ..request(at) }, None) });
+                }
+                for outcome in refused {
+                    let error = outcome.unwrap_err();
+                    let text = error.to_string();
+                    assert!(matches!(error, ExecutorError::Argument { .. }), "{what:?}: {text}");
+                    assert!(text.contains("share no byte"), "{what:?} {at:?}: {text}");
+                }
+            }
+            call([0, lengths[0]]).unwrap();
+            call([lengths[1], 0]).unwrap();
+        }
+    });
 }
 
 #[test]

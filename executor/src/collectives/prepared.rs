@@ -109,7 +109,7 @@ fn length(elements: u64, dtype: DataType) -> Result<u64, ExecutorError> {
 }
 
 /// A request for blocks that are as long on all ranks, checked: what is to be served, and with which buffers.
-struct Checked {
+pub(super) struct Checked {
     collective: &'static Collective,
     in_place: bool,
     root: u32,
@@ -142,7 +142,7 @@ impl Checked {
 impl Collectives {
     /// Checks a request, but for its factor.
     #[inline]
-    fn checked(&self, request: &Request) -> Result<Checked, ExecutorError> {
+    pub(super) fn checked(&self, request: &Request) -> Result<Checked, ExecutorError> {
         let Request { what, input, output, count, dtype, op, factor } = *request;
         let (rank, world) = (self.communicator().rank(), self.communicator().world());
         let (whole, block) =
@@ -171,15 +171,25 @@ impl Collectives {
         check_address(input, input_bytes, "a send buffer")?;
         check_address(output, output_bytes, "a receive buffer")?;
         let own = |base: *const u8| base.wrapping_add((u64::from(rank) * block) as usize);
-        let in_place = block > 0
-            && match what {
-                What::AllReduce | What::AllToAll => input == output.cast_const(),
-                What::AllGather => input == own(output.cast_const()),
-                What::ReduceScatter => output.cast_const() == own(input),
-                // Nobody chooses by it: these plans are right either way.
-                _ => false,
-            };
+        let (alike, allowed) = match what {
+            What::AllReduce | What::AllToAll | What::Broadcast { .. } | What::Reduce { .. } => {
+                (input == output.cast_const(), "buffers that share no byte, or one for both")
+            }
+            What::AllGather | What::Gather { .. } => (
+                input == own(output.cast_const()),
+                "buffers that share no byte, or as send buffer the rank's own block of the receive buffer",
+            ),
+            What::ReduceScatter | What::Scatter { .. } => (
+                output.cast_const() == own(input),
+                "buffers that share no byte, or as receive buffer the rank's own block of the send buffer",
+            ),
+        };
         let (input, output) = ((input, input_bytes), (output, output_bytes));
+        if !alike && (at_root || !has_root(what)) && overlap(input, output) {
+            return Err(argument("make a call", overlapping(input, output), allowed));
+        }
+        // Nobody chooses by it where there is a root: these plans are right either way.
+        let in_place = alike && block > 0 && !has_root(what);
         let op = reduces(collective).then_some(op);
         let premultiplied = factor.is_some();
         Ok(Checked {
@@ -335,6 +345,39 @@ impl Collectives {
 struct Rooted {
     one: (u64, Vec<Extent>),
     all: (u64, Vec<Extent>),
+}
+
+#[inline]
+fn has_root(what: What) -> bool {
+    match what {
+        What::AllReduce | What::AllGather | What::ReduceScatter | What::AllToAll => false,
+        What::Broadcast { .. }
+        | What::Reduce { .. }
+        | What::Gather { .. }
+        | What::Scatter { .. } => true,
+    }
+}
+
+/// Whether buffers share a byte: what is written of one may be read of the other, before or after.
+#[inline]
+fn overlap(input: (*const u8, u64), output: (*mut u8, u64)) -> bool {
+    let (input, output) = ((input.0.addr(), input.1), (output.0.addr(), output.1));
+    let end = |(at, bytes): (usize, u64)| at.saturating_add(bytes as usize);
+    let filled = input.1 > 0 && output.1 > 0;
+    filled && input.0 < end(output) && output.0 < end(input)
+}
+
+/// That buffers share bytes.
+#[cold]
+fn overlapping(input: (*const u8, u64), output: (*mut u8, u64)) -> String {
+    let (from, to) = (input.0.addr(), output.0.addr());
+    let way = if to < from { "before" } else { "behind" };
+    format!(
+        "a send buffer of {} bytes, and a receive buffer of {} that begins {} bytes {way} it and shares some",
+        input.1,
+        output.1,
+        from.abs_diff(to)
+    )
 }
 
 /// A send buffer, or what stands for one of no length.

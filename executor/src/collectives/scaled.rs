@@ -174,6 +174,8 @@ impl Collectives {
         if op != ReduceOp::Sum {
             return Err(argument("premultiply", format!("the reduction {}", op.name()), "sums"));
         }
+        // With the caller's own buffers: what is prepared below has the products in the place of the input.
+        self.checked(request)?;
         let world = self.communicator().world();
         let elements = match what {
             What::AllReduce | What::Reduce { .. } => Some(count),

@@ -405,6 +405,8 @@ void mistakes(ncclComm_t comm, int world) {
     FAILS(ncclInvalidArgument, "reduction",
           ncclAllReduce(&x, &y, 1, ncclFloat, static_cast<ncclRedOp_t>(5), comm, nullptr));
     FAILS(ncclInvalidArgument, "null", ncclAllReduce(nullptr, &y, 1, ncclFloat, ncclSum, comm, nullptr));
+    float shared[3] = {};
+    FAILS(ncclInvalidArgument, "share no byte", ncclAllReduce(shared, shared + 1, 2, ncclFloat, ncclSum, comm, nullptr));
     FAILS(ncclInvalidArgument, "root", ncclBroadcast(&x, &y, 1, ncclFloat, world, comm, nullptr));
     FAILS(ncclInvalidArgument, "root", ncclReduce(&x, &y, 1, ncclFloat, ncclSum, -1, comm, nullptr));
     const std::size_t none[8] = {};
