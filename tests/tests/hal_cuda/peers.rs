@@ -47,6 +47,13 @@ fn devices_know_their_peers() {
     assert_eq!(places.flatten().collect::<Vec<_>>(), ["0000:10:00.0", "0000:12:00.0"]);
     assert_eq!(device.caps().pci, "0000:11:00.0".parse().ok());
     assert!(device.caps().multicast);
+    // All know a device by the same number, and no two by one.
+    let known = |from: u32| open(from).caps().peers.clone();
+    let uuids = [0, 1, 2].map(|device| open(device).caps().uuid.unwrap());
+    assert!(uuids[0] != uuids[1] && uuids[1] != uuids[2] && uuids[0] != uuids[2], "{uuids:?}");
+    for peer in [0, 1, 2].into_iter().flat_map(known) {
+        assert_eq!(peer.uuid, Some(uuids[peer.index as usize]));
+    }
 }
 
 #[test]
