@@ -170,6 +170,21 @@ pub enum ExecutorError {
         /// Who waits for whom, on all ranks.
         waits: Waits,
     },
+    /// A rank freed a buffer of a launch before a peer that touches it had mapped it.
+    #[error(
+        "{} of plan `{plan}` on rank {rank} waits for a buffer of rank {peer}, which rank {peer} freed before rank {rank} had mapped it; keep the buffers of a call until it is complete on the stream",
+        launch(.seq)
+    )]
+    Freed {
+        /// The rank that reports, and waits.
+        rank: u32,
+        /// Launch number on the communicator; 0 for one that a graph has.
+        seq: u64,
+        /// The plan's name.
+        plan: String,
+        /// The rank whose buffer it was.
+        peer: u32,
+    },
     /// Ranks made different calls.
     #[error(
         "{} differs between ranks: rank {rank} called {own}, rank {peer} called {theirs}; make the same calls in the same order on every rank",
@@ -373,6 +388,7 @@ impl ExecutorError {
         matches!(
             self.cause(),
             ExecutorError::Stalled { .. }
+                | ExecutorError::Freed { .. }
                 | ExecutorError::Unequal { .. }
                 | ExecutorError::Mismatch { .. }
                 | ExecutorError::Diverged { .. }

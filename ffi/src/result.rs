@@ -97,7 +97,8 @@ pub(crate) fn code(error: &ExecutorError) -> antiphon_result {
         E::Aborted { .. } | E::Code { .. } => R::Aborted,
         E::Bootstrap(BootstrapError::Timeout { .. }) => R::Timeout,
         E::Bootstrap(_) | E::Launcher(_) | E::Layout { .. } => R::Rendezvous,
-        E::Reach { .. } | E::Wire { .. } | E::Hal(_) | E::Transport(_) => R::System,
+        E::Freed { .. } | E::Reach { .. } | E::Wire { .. } => R::System,
+        E::Hal(_) | E::Transport(_) => R::System,
         _ => R::Internal,
     }
 }

@@ -39,6 +39,9 @@ impl ExecutorError {
             E::Stalled { rank, seq, plan, limit, waits } => {
                 E::Stalled { rank: name(rank), seq, plan, limit, waits: waits.renumbered(names) }
             }
+            E::Freed { rank, seq, plan, peer } => {
+                E::Freed { rank: name(rank), seq, plan, peer: name(peer) }
+            }
             E::Mismatch { rank, seq, own, peer, theirs } => {
                 E::Mismatch { rank: name(rank), seq, own, peer: name(peer), theirs }
             }
@@ -162,6 +165,7 @@ mod tests {
                 destination: text(),
             },
             ExecutorError::Stalled { rank: 0, seq: 1, plan: text(), limit, waits: waits(1) },
+            ExecutorError::Freed { rank: 0, seq: 1, plan: text(), peer: 1 },
             ExecutorError::Mismatch { rank: 0, seq: 1, own: text(), peer: 1, theirs: text() },
             ExecutorError::Diverged { rank: 0, number: 3, peer: 1, code: text() },
             ExecutorError::PeerLost { peer: 1, pid: 9, reason: text(), doing: doing() },

@@ -123,7 +123,7 @@ impl Peers {
         match tag {
             NUMBER => match mapped(second)? {
                 Some(memory) => self.tables.map(peer, first, memory),
-                None => self.tables.take_slot(peer, first).map(drop),
+                None => self.tables.miss(peer, first),
             },
             ARENA => self.tables.arena(peer, first, second),
             PARCELS if second == proxy::PARCELS_BYTES => {

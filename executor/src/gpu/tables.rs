@@ -28,6 +28,8 @@ struct State {
     chunks: HashMap<(u32, u32), Words>,
     /// By rank and slot: the region, and what keeps it mapped.
     regions: HashMap<(u32, u32), (u64, Arc<dyn Memory>)>,
+    /// The same of the newest region that is gone.
+    gone: HashMap<(u32, u32), u64>,
     /// By rank: slots that it has used, which it takes one after the other.
     used: HashMap<u32, u32>,
     /// By context and rank.
@@ -38,6 +40,21 @@ struct State {
     listeners: HashMap<u64, Listener>,
     /// Mappings that peers have retired, while kernels may still use them.
     retired: Vec<Arc<dyn Memory>>,
+}
+
+impl State {
+    /// Notes that a region is gone, of a slot that a later one may have by now.
+    fn miss(&mut self, place: (u32, u32), region: u64) {
+        let newest = self.gone.entry(place).or_default();
+        *newest = region.max(*newest);
+    }
+
+    /// The same of the one that is mapped; what keeps it so.
+    fn lose(&mut self, place: (u32, u32)) -> Option<Arc<dyn Memory>> {
+        let (region, memory) = self.regions.remove(&place)?;
+        self.miss(place, region);
+        Some(memory)
+    }
 }
 
 /// Contexts that a rank of another node may have made before this one: it makes them in the order of its calls, and waits for
@@ -234,13 +251,25 @@ impl Tables {
         number.store(0, Ordering::Release);
         address.store(base, Ordering::Relaxed);
         number.store(region, Ordering::Release);
-        let before = state.regions.insert((peer, slot), (region, memory));
-        state.retired.extend(before.map(|(_, memory)| memory));
+        let before = state.lose((peer, slot));
+        state.retired.extend(before);
+        state.regions.insert((peer, slot), (region, memory));
         Ok(())
     }
 
-    /// A peer uses the slot of a region, be it that the region was gone before it was mapped.
-    pub fn take_slot(&self, peer: u32, region: u64) -> Result<u32, String> {
+    /// A peer's region was gone before it was mapped.
+    pub fn miss(&self, peer: u32, region: u64) -> Result<(), String> {
+        self.take_slot(peer, region).map(|slot| self.state().miss((peer, slot), region))
+    }
+
+    /// Whether a peer's region was told of and is gone, so that no kernel will find it any more.
+    pub fn is_gone(&self, peer: u32, region: u64) -> bool {
+        // Of a slot's regions the later one has the greater number.
+        self.state().gone.get(&(peer, region as u32)).is_some_and(|&newest| region <= newest)
+    }
+
+    /// A peer uses the slot of a region.
+    fn take_slot(&self, peer: u32, region: u64) -> Result<u32, String> {
         let slot = region as u32;
         let (chunk, _) = chunk_of(slot);
         if peer >= self.world || chunk >= CHUNKS || region >> 32 == 0 {
@@ -264,7 +293,7 @@ impl Tables {
     }
 
     /// A peer has freed a region: its mapping goes when nothing runs any more. A kernel that is told of the region all the
-    /// same does not find it, and waits.
+    /// same does not find it, and waits until the watch ends it.
     pub fn retire(&self, peer: u32, memory: &Arc<dyn Memory>) {
         let mut state = self.state();
         let gone = |(owner, slot): &(u32, u32), region: &(u64, Arc<dyn Memory>)| {
@@ -278,13 +307,13 @@ impl Tables {
         {
             number.store(0, Ordering::Release);
         }
-        let before = found.and_then(|place| state.regions.remove(&place));
+        let before = found.and_then(|place| state.lose(place));
         if state.listeners.is_empty() {
             // No launch has ever been to use it, and nobody watches.
             drop(state);
             return super::free(before);
         }
-        state.retired.extend(before.map(|(_, memory)| memory));
+        state.retired.extend(before);
     }
 
     /// Takes out what peers have retired, to be unmapped. No kernel that may use it runs.
@@ -433,11 +462,17 @@ mod tests {
         let second = device.allocate(64).unwrap();
         let (two, _) = slots.number(&second);
         assert_eq!(one as u32, two as u32, "the slot is free");
+        assert!(tables.is_gone(1, one) && !tables.is_gone(1, two), "the second is on its way");
         tables.map(1, two, Arc::clone(&second)).unwrap();
         assert_eq!(lookup(&tables, 1, one), None);
         assert_eq!(lookup(&tables, 1, two), Some(second.address() as u64));
         assert!(slots.memory(one).is_none());
         assert_eq!(slots.memory(two).map(|memory| memory.id()), Some(second.id()));
+        // The third was gone before it was mapped.
+        let [three, four] = [2, 3].map(|generation| region_id(two as u32, generation));
+        tables.miss(1, three).unwrap();
+        tables.map(1, four, Arc::clone(&second)).unwrap();
+        assert_eq!([two, three, four].map(|one| tables.is_gone(1, one)), [true, true, false]);
     }
 
     #[test]

@@ -124,7 +124,9 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
                 let waited = then.since.elapsed();
                 context.ask(&gpu.asker);
                 let deserted = || deserted((shared, gpu), &context, marks[0], &progress);
-                if let Some(error) = calls::differs(shared, &context).or_else(deserted) {
+                let freed = || freed((shared, gpu), &context, marks[0], &progress);
+                let differs = calls::differs(shared, &context);
+                if let Some(error) = differs.or_else(deserted).or_else(freed) {
                     shared.end(error);
                 } else if let Some(limit) = shared.options.timeout.filter(|&limit| waited >= limit)
                 {
@@ -252,6 +254,33 @@ fn deserted(
             ExecutorError::Link { peer, reason, doing }
         }
         _ => shared.deserted(peer, doing),
+    })
+}
+
+/// That a block of a launch which no longer moves waits for memory that its peer freed before it was mapped here, so that it never
+/// is.
+fn freed(
+    (shared, gpu): (&Shared, &Gpu),
+    context: &Context,
+    launch: u64,
+    progress: &[[u64; 2]],
+) -> Option<ExecutorError> {
+    let is_freed = |&(block, peer): &(u32, u32)| {
+        let unfound = || context.unfound(gpu, (block, peer), launch);
+        // Asked again: of what a block has found, and its peer's launch is through with, the peer may say that it is gone.
+        let mut gone = unfound().into_iter().filter(|&region| gpu.tables.is_gone(peer, region));
+        gone.any(|region| unfound().contains(&region))
+    };
+    let mut awaited = places(launch, progress).filter_map(|(block, place)| match place {
+        Where::Region(peer) => Some((block, peer)),
+        _ => None,
+    });
+    let (_, peer) = awaited.find(is_freed)?;
+    Some(ExecutorError::Freed {
+        rank: shared.rank,
+        seq: context.called().map_or(0, |called| called.turn.seq),
+        plan: context.plan.name().to_owned(),
+        peer,
     })
 }
 

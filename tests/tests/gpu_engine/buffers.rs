@@ -6,7 +6,7 @@ use crate::{
     beside_cuda, beside_cuda_with, device, on_devices, on_threads, options, simulated_alone,
 };
 use antiphon::DataType;
-use antiphon::executor::{Call, Communicator, Executor};
+use antiphon::executor::{Call, Communicator, Executor, ExecutorError};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon_tests::application::{Application, CHUNK};
 use antiphon_tests::harness::processes::{Ranks, role};
@@ -206,6 +206,50 @@ fn memory_that_is_freed_before_a_peer_has_mapped_it_breaks_nothing() {
         }
         add_up(application, &rank, KINDS[2]);
     });
+}
+
+/// How often it may be mapped in time.
+const ATTEMPTS: usize = 20;
+
+#[test]
+fn memory_that_is_freed_before_a_peer_has_mapped_it_ends_a_call_that_needs_it() {
+    let test =
+        "buffers::memory_that_is_freed_before_a_peer_has_mapped_it_ends_a_call_that_needs_it";
+    let Some(simulated) = beside_cuda(test) else { return };
+    if simulated_alone(test, &simulated).is_none() {
+        return;
+    }
+    let application = &Application::new(&simulated);
+    let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(WORLD as usize)).unwrap();
+    let outcomes = || {
+        on_devices(&devices(WORLD, WORLD), &options(), |rank| {
+            application.enter(rank.rank() as i32);
+            let (executor, stream) = (Executor::new(&rank), rank.stream().unwrap());
+            let plan = executor.load(&plan).unwrap();
+            let others = [(); 10].map(|()| application.allocate(64));
+            let [input, output] = [(); 2].map(|()| application.allocate(64));
+            rank.barrier().unwrap();
+            if rank.rank() == 0 {
+                // The peer is still about these.
+                for address in others {
+                    rank.register(std::ptr::with_exposed_provenance(address as usize), 64).unwrap();
+                }
+            }
+            let from = (std::ptr::with_exposed_provenance(input as usize), 64);
+            let to = (std::ptr::with_exposed_provenance_mut(output as usize), 64);
+            let call = Call::new(&plan, DataType::U64, from, to);
+            // SAFETY: the buffers hold the call's bytes, and the driver frees none before its device's kernels are over.
+            let launched = unsafe { executor.execute(&call, &stream) };
+            if rank.rank() == 0 {
+                application.free(input);
+            }
+            launched.and_then(|()| executor.synchronize(&stream)).err()
+        })
+    };
+    let mut failed = (0..ATTEMPTS).map(|_| outcomes()).filter(|errors| errors[1].is_some());
+    let errors = failed.next().expect("it is once freed before it is mapped");
+    let error = errors[1].as_ref().unwrap();
+    assert!(matches!(error, ExecutorError::Freed { rank: 1, peer: 0, .. }), "{error}");
 }
 
 /// More than peers keep mapped that no launch uses.

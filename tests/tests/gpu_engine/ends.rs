@@ -25,6 +25,20 @@ fn pushes() -> Plan {
     program.build().unwrap()
 }
 
+/// Rank 1 fetches rank 0's input, which rank 0 does not touch itself.
+fn pulls() -> Plan {
+    let program = ProgramBuilder::new("pulls", Collective::SendRecv, 2);
+    let (ready, done) = ([program.channel(0, 1)], [program.channel(1, 0)]);
+    let block = program.block(0);
+    block.signal(&ready);
+    block.wait(&done);
+    let block = program.block(1);
+    block.wait(&ready);
+    block.get(program.input(0).all(), program.output(1).all());
+    block.signal(&done);
+    program.build().unwrap()
+}
+
 /// Rank 0 sends packets to rank 1, and hears nothing of it: neither need it know where rank 1's buffers are.
 fn sends_packets() -> Plan {
     let program = ProgramBuilder::new("sends packets", Collective::SendRecv, 2);
@@ -110,6 +124,35 @@ fn a_device_that_fails_ends_its_communicators_with_the_drivers_error() {
     });
     assert!(failures[1].contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{}", failures[1]);
     assert!(failures[0].contains("rank 1"), "{}", failures[0]);
+}
+
+#[test]
+fn who_frees_a_buffer_before_a_peer_has_mapped_it_is_named() {
+    let test = "ends::who_frees_a_buffer_before_a_peer_has_mapped_it_is_named";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    let errors = on_threads(2, &options(), |rank| {
+        let mut caller = Caller::new(&rank, &pulls());
+        if rank.rank() == 0 {
+            caller.execute().unwrap();
+            caller.input = rank.allocate(BYTES).unwrap();
+            // Before it tells of other memory it tells what is gone.
+            assert!(rank.register(caller.input.address(), BYTES).unwrap());
+        }
+        rank.barrier().unwrap();
+        if rank.rank() == 1 {
+            caller.execute().unwrap();
+        }
+        caller.synchronize().unwrap_err()
+    });
+    let freed = matches!(errors[1], ExecutorError::Freed { rank: 1, seq: 1, peer: 0, .. });
+    assert!(freed, "{}", errors[1]);
+    assert!(matches!(errors[0], ExecutorError::Aborted { by: 1, .. }), "{}", errors[0]);
+    let text = errors[0].to_string();
+    for part in ["plan `pulls` on rank 1", "rank 0 freed", "keep the buffers of a call"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
 }
 
 #[test]

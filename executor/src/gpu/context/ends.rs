@@ -6,11 +6,28 @@ use crate::gpu::Gpu;
 use crate::gpu::calls::Turn;
 use crate::gpu::lost::Asker;
 use crate::gpu::shape::blocks_of;
-use antiphon_codegen::abi::{DeviceStruct, Inbox};
-use antiphon_hal::{Event, Stream};
+use antiphon_codegen::abi::{Descriptor, DeviceStruct, Inbox, Resolved};
+use antiphon_hal::{Event, Memory, Stream};
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+
+/// Where an arena has what a peer writes there.
+fn inbox(peer: u32) -> u64 {
+    u64::from(peer) * Inbox::BYTES as u64
+}
+
+/// Words of device memory, beside kernels that run; `None` where they cannot be read.
+fn words<const N: usize>(gpu: &Gpu, memory: &dyn Memory, at: u64) -> Option<[u64; N]> {
+    if at + N as u64 * 8 > memory.len() {
+        return None;
+    }
+    let place = memory.address().expose_provenance() as u64 + at;
+    // SAFETY: inside of memory that lives for the call.
+    let bytes = unsafe { gpu.upload.read(place, N * 8) }.ok()?;
+    let mut words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+    Some(std::array::from_fn(|_| words.next().unwrap_or_default()))
+}
 
 /// A launch that was given to a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,14 +85,31 @@ impl Context {
 
     /// Whether a peer has said that its launches up to `number`, as the device counts them, are over.
     pub fn has_completed(&self, gpu: &Gpu, peer: u32, number: u64) -> bool {
-        let inbox = u64::from(peer) * Inbox::BYTES as u64;
-        let place = self.arena.address().expose_provenance() as u64
-            + inbox
-            + offset_of!(Inbox, completed) as u64;
-        // SAFETY: in the arena, which begins with an inbox for each rank.
-        let bytes = unsafe { gpu.upload.read(place, 8) };
-        let word = bytes.ok().and_then(|bytes| bytes.first_chunk().copied());
-        word.map_or(0, u64::from_le_bytes) >= number
+        let place = inbox(peer) + offset_of!(Inbox, completed) as u64;
+        words::<1>(gpu, &*self.arena, place).is_some_and(|[completed]| completed >= number)
+    }
+
+    /// Regions in which a peer has said that its buffers are in launch `number`, as the device counts them, which is under way,
+    /// and which a block that touches them has not found yet.
+    pub fn unfound(&self, gpu: &Gpu, (block, peer): (u32, u32), number: u64) -> Vec<u64> {
+        const SAID: usize = Descriptor::BYTES / 8;
+        const FOUND: usize = 2 * Resolved::BYTES / 8;
+        let said = inbox(peer)
+            + offset_of!(Inbox, descriptors) as u64
+            + (number & 1) * Descriptor::BYTES as u64;
+        let world = self.plan.layout().ranks.len() as u64;
+        let pair = u64::from(block) * world + u64::from(peer);
+        let found = self.own_shape.resolved + pair * FOUND as u64 * 8;
+        // In this order: what is found is of this launch, if that is still under way.
+        let said = words::<SAID>(gpu, &*self.arena, said);
+        let found = words::<FOUND>(gpu, &*self.own, found);
+        let (Some(said), Some(found)) = (said, found) else { return Vec::new() };
+        if said[offset_of!(Descriptor, count) / 8] != number || self.marks()[1] >= number {
+            return Vec::new();
+        }
+        let sides = [offset_of!(Descriptor, input_region), offset_of!(Descriptor, output_region)];
+        let sides = sides.map(|at| said[at / 8]).into_iter().zip([found[0], found[FOUND / 2]]);
+        sides.filter(|(said, found)| said != found).map(|(said, _)| said).collect()
     }
 
     /// The launch that was begun last, and the one that ended last, as the device counts them.
