@@ -296,6 +296,12 @@ impl Gpu {
         }
     }
 
+    /// How far the contexts have come of which graphs have launches.
+    pub fn replays(&self) -> Vec<[u64; 2]> {
+        let contexts = self.contexts();
+        contexts.iter().filter(|context| context.is_recorded()).map(|one| one.marks()).collect()
+    }
+
     /// Keeps what a recorded launch uses as long as its graph.
     pub fn keep_for_graph(
         &self,

@@ -168,6 +168,8 @@ pub struct Gpu {
     scales: Mutex<Scales>,
     /// What graphs use, where the driver does not tell when they go.
     recorded: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
+    /// Held by graphs as long as they, or replays of them, are there.
+    graphs: Arc<()>,
     /// All that there are. Never held over a call of the driver: who ends launches looks here.
     contexts: Mutex<HashMap<ContextKey, Arc<Context>>>,
     /// Kernels of several ranks of this process, of which this is the lowest.
@@ -256,6 +258,8 @@ impl Shape {
 
 /// How long launches that were told to end may take for it.
 const QUIET_LIMIT: Duration = Duration::from_secs(5);
+/// How long the end of a communicator waits for replays that have not begun, of which nobody tells, while graphs are there.
+const BETWEEN: Duration = Duration::from_millis(200);
 /// Between two looks at launches that end soon.
 const PAUSE: Duration = Duration::from_micros(100);
 /// Calls whose context is kept at hand.
@@ -291,6 +295,7 @@ impl Gpu {
             outgrown: Mutex::default(),
             scales: Mutex::default(),
             recorded: Mutex::default(),
+            graphs: Arc::default(),
             contexts: Mutex::default(),
             merged: Mutex::default(),
             merging: Mutex::default(),
@@ -483,7 +488,16 @@ impl Gpu {
     pub fn finish(&self, shared: &Shared) {
         let mut looks = watch::Looks::default();
         let mut failed = None;
-        while !self.is_over() {
+        let mut seen = (self.replays(), Instant::now());
+        loop {
+            let replays = self.replays();
+            if replays != seen.0 {
+                seen = (replays, Instant::now());
+            }
+            let replayed = Arc::strong_count(&self.graphs) > 1 && seen.1.elapsed() < BETWEEN;
+            if self.is_over() && !replayed {
+                break;
+            }
             looks.tick(shared, self);
             if shared.failed() && failed.get_or_insert_with(Instant::now).elapsed() >= QUIET_LIMIT {
                 break;
@@ -540,13 +554,14 @@ impl Drop for Gpu {
         if let Some(proxy) = self.proxy.get() {
             proxy.stop();
         }
-        if self.stop.first().load(Ordering::Acquire) != 0 {
+        let stopped = self.stop.first().load(Ordering::Acquire) != 0;
+        if stopped {
             self.abandon_groups();
         }
-        // What followed the last kernels ends by itself, and is asked for.
+        // What followed the last kernels ends by itself, and is asked for. So do replays that have begun since everything was over.
         let began = Instant::now();
         let idle = |gpu: &Self| gpu.contexts().iter().all(|context| context.is_idle());
-        while !self.is_over() && idle(self) && began.elapsed() < QUIET_LIMIT {
+        while !self.is_over() && (idle(self) || !stopped) && began.elapsed() < QUIET_LIMIT {
             std::thread::sleep(PAUSE);
         }
         if self.is_over() {

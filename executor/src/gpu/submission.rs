@@ -113,6 +113,9 @@ impl Gpu {
     ) -> Result<Ready, ExecutorError> {
         let context = &recent.context;
         let reader = if recorded { Reader::Graph(stream) } else { Reader::Launch(context.next()) };
+        if recorded {
+            self.keep_for_graph(stream, Arc::clone(&self.graphs) as _)?;
+        }
         let buffers = self.place(shared, context, call, &reader)?;
         self.tell_regions(shared, context, [buffers.input.region, buffers.output.region])?;
         let blocks = context.keep_blocks(self, &reader, blocks)?;

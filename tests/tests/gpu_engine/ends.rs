@@ -1,12 +1,14 @@
 //! Launches that are queued when the communicator ends, by a failure or because it is dropped.
 
+use crate::coded::recordable;
 use crate::faults::await_failure;
-use crate::{beside_cuda, on_simulator, on_threads, options, simulated_alone};
+use crate::{backend, beside_cuda, on_simulator, on_threads, options, simulated_alone};
 use antiphon::DataType;
 use antiphon::executor::hal::{Memory, Stream};
 use antiphon::executor::{Call, Communicator, Executor, ExecutorError, LoadedPlan};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, Plan};
+use antiphon_tests::recorder::Recorder;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
@@ -208,6 +210,44 @@ fn a_communicator_that_goes_hears_its_peers_until_its_launches_are_over() {
         let took = began.elapsed();
         assert!(took < Duration::from_secs(20), "the communicator ended after {took:?}");
     });
+}
+
+/// So many that the end of a communicator comes between two of them.
+const REPLAYS: usize = 100;
+/// Longer than memory takes to go on a busy machine.
+const FREED: Duration = Duration::from_secs(10);
+
+#[test]
+fn a_communicator_that_goes_between_replays_keeps_no_memory() {
+    let test = "ends::a_communicator_that_goes_between_replays_keeps_no_memory";
+    let Some(simulated) = beside_cuda(test) else { return };
+    let Some(application) = simulated_alone(test, &simulated) else { return };
+    let recorder = &Recorder::new(&simulated, backend());
+    let replay = |count: usize| {
+        on_threads(2, &options(), |rank| {
+            let (raw, stream) = recordable(recorder, &rank);
+            let caller = Caller { stream, ..Caller::new(&rank, &pulls()) };
+            caller.execute().unwrap();
+            caller.synchronize().unwrap();
+            let graph = recorder.record_on_thread(raw, || caller.execute().unwrap());
+            rank.barrier().unwrap();
+            (0..count).for_each(|_| recorder.replay(graph, raw));
+            recorder.destroy(graph);
+            let Caller { executor, input: _input, output: _output, .. } = caller;
+            drop((executor, rank));
+            recorder.finish(raw);
+        });
+    };
+    // What a process keeps of its first communicator is there by then.
+    replay(0);
+    let before = application.used();
+    (0..5).for_each(|_| replay(REPLAYS));
+    let ended = Instant::now();
+    while application.used() > before {
+        let kept = application.used() - before;
+        assert!(ended.elapsed() < FREED, "{kept} bytes are kept");
+        std::thread::yield_now();
+    }
 }
 
 #[test]
