@@ -3,6 +3,7 @@
 //! Every rank runs one loop over its listeners and connections. Nobody blocks on one peer, so that a silent stranger
 //! or a dying rank never keeps the others from going on, or from being told.
 
+mod doubt;
 mod ending;
 mod late;
 
@@ -63,6 +64,8 @@ struct Meeting<'a> {
     ready: HashSet<u32>,
     said_ready: bool,
     go: bool,
+    /// What a link that ended would say, if rank 0 does not say why it did.
+    doubt: Option<doubt::Doubt>,
 }
 
 /// Forms the job, for which the time runs since `begun`, and returns this rank's end of it.
@@ -102,6 +105,7 @@ impl<'a> Meeting<'a> {
             ready: HashSet::new(),
             said_ready: false,
             go: false,
+            doubt: None,
         })
     }
 }
@@ -240,6 +244,7 @@ impl Meeting<'_> {
                 return Ok(());
             }
         };
+        let ends_link = matches!((*role, &broken), (Role::Link(_), Broken::Closed));
         let peer = PeerName { rank, pid };
         let reason = match broken {
             Broken::Garbled(FrameError::Version(saw)) => {
@@ -255,7 +260,13 @@ impl Meeting<'_> {
             }
             Broken::Failed(errno) => format!("reading its connection failed ({errno})"),
         };
-        Err(BootstrapError::PeerLost { doing: FORMING, peer, reason })
+        let error = BootstrapError::PeerLost { doing: FORMING, peer, reason };
+        if ends_link {
+            self.seats[at].role = Role::Dropped;
+            self.doubt(error);
+            return Ok(());
+        }
+        Err(error)
     }
 
     /// Handles one frame.
@@ -389,7 +400,7 @@ impl Meeting<'_> {
     /// Opens links to higher ranks.
     fn call(&mut self) -> Result<()> {
         let Some(table) = self.table.as_ref() else { return Ok(()) };
-        let mut later = Vec::new();
+        let (mut later, mut ended) = (Vec::new(), Vec::new());
         for rank in std::mem::take(&mut self.calls) {
             let reason = match connect(&table.cards[rank as usize].door) {
                 Ok(socket) => match Pipe::new(socket) {
@@ -409,12 +420,20 @@ impl Meeting<'_> {
                     later.push(rank);
                     continue;
                 }
+                Err(Errno::CONNREFUSED) => {
+                    ended.push(rank);
+                    continue;
+                }
                 Err(errno) => format!("its address does not answer ({errno})"),
             };
             let peer = self.name(rank);
             return Err(BootstrapError::PeerLost { doing: FORMING, peer, reason });
         }
         self.calls = later;
+        for rank in ended {
+            let (peer, reason) = (self.name(rank), "nobody listens at its address".to_owned());
+            self.doubt(BootstrapError::PeerLost { doing: FORMING, peer, reason });
+        }
         Ok(())
     }
 
@@ -472,6 +491,7 @@ impl Meeting<'_> {
     /// Waits for something to happen, or for the time to try again.
     fn wait(&mut self) -> Result<()> {
         let now = Instant::now();
+        let doubted = self.doubted(now)?;
         let left = self.deadline.saturating_duration_since(now);
         if left.is_zero() {
             let missing = self.missing();
@@ -484,7 +504,7 @@ impl Meeting<'_> {
         if let Some(word) = self.word(now) {
             log::warn!("{word}");
         }
-        let left = left.min(self.late.left(now));
+        let left = left.min(self.late.left(now)).min(doubted);
         let retry = !self.calls.is_empty() || !(self.is_host() || self.has(Role::Desk));
         let rest = self.accepting.rest(now);
         let left = rest.map_or(left, |rest| left.min(rest));

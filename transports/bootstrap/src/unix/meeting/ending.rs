@@ -57,6 +57,7 @@ impl Meeting<'_> {
     /// Stays at the desk for a moment, for those who were on their way: they would knock until their time is up.
     fn tell_latecomers(&mut self, text: &str) {
         self.seats.retain(|seat| matches!(seat.role, Role::Told | Role::Guest(())));
+        self.doubt = None;
         self.deadline = self.deadline.min(Instant::now() + GRACE);
         loop {
             let told = self.seats.iter().filter(|seat| matches!(seat.role, Role::Told)).count();
