@@ -452,6 +452,33 @@ mod tests {
         assert_eq!(peer.rank, 0);
     }
 
+    /// Rank 2 was lost, or 3, and the rank before it has left for that; the rank in question gathers, or asks who does.
+    #[test]
+    fn of_those_that_are_missed_the_lost_one_is_named() {
+        let bye = Frame::plain(Kind::Bye, Vec::new()).header();
+        for (rank, [left, lost]) in [(0, [1, 2]), (1, [2, 3])] {
+            let (end, mut peers) = part_of_a_mesh(rank, lost + 1);
+            // There is none of the rank itself.
+            peers.pop();
+            peers[left as usize - 1].write_all(&bye).unwrap();
+            let began = Instant::now();
+            while !(end.check().is_err() && end.has_left(left).unwrap()) {
+                assert!(began.elapsed() < Duration::from_secs(20), "nothing is heard");
+                std::thread::yield_now();
+            }
+            let mut call = end.barrier_begin().unwrap();
+            if rank == 1 {
+                assert_eq!(call.poll(), Ok(None));
+                let present: Vec<u8> = [0u32, 1].into_iter().flat_map(u32::to_le_bytes).collect();
+                let answer = Frame::plain(Kind::Answer, present.clone());
+                peers[0].write_all(&[&answer.header()[..], &present].concat()).unwrap();
+            }
+            let error = call.wait().unwrap_err();
+            let BootstrapError::PeerLost { peer, .. } = &error else { panic!("{error}") };
+            assert_eq!(peer.rank, lost);
+        }
+    }
+
     /// Notes whether the mesh knew of a loss already when the carrier was told.
     struct Telling(Weak<Mesh>, Arc<Mutex<Vec<bool>>>);
 

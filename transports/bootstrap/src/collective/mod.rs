@@ -222,10 +222,12 @@ impl Ticket {
         }
         let State { absent, rounds, .. } = state;
         let how = |member: u32| absent.from(self.group.id, member).map(|how| (member, how));
+        // Of those that are missed: who is lost may be why another has left.
+        let blame = |(member, how): (u32, &Gone)| Err(self.gone(mesh, member, how));
+        let has_left = |(_, how): &(u32, &Gone)| matches!(how, Gone::Left);
         if gathers {
-            let missing = rounds.missing(key, &self.group);
-            let lost = missing.into_iter().find_map(how);
-            return lost.map(|(member, how)| Err(self.gone(mesh, member, how)));
+            let missing = rounds.missing(key, &self.group).into_iter().filter_map(how);
+            return missing.min_by_key(has_left).map(blame);
         }
         if let Some((_, end)) = how(gatherer) {
             // A rank that heard of a death before this one ends its calls, and may leave, while this one still waits for it.
@@ -240,10 +242,13 @@ impl Ticket {
             return Some(Err(self.gone(mesh, member, how)));
         }
         let round = rounds.awaiting.get_mut(&key)?;
-        for (member, how) in self.group.members.iter().copied().filter_map(how) {
-            if round.lacking.contains(&member) {
-                return Some(Err(self.gone(mesh, member, how)));
-            }
+        let gone: Vec<_> = self.group.members.iter().copied().filter_map(how).collect();
+        let lacking = |(member, _): &(u32, &Gone)| round.lacking.contains(member);
+        let missing = gone.iter().copied().filter(lacking).min_by_key(has_left);
+        if missing.is_some() {
+            return missing.map(blame);
+        }
+        for (member, _) in gone {
             if round.asked.insert(Some(member)) {
                 out.push((gatherer, rounds::question(key, Some(member))));
             }
