@@ -380,14 +380,12 @@ impl Communicator {
     }
 
     /// Ends every wait of every rank of this communicator, those of transfers between two ranks included. Later calls fail with
-    /// the same reason. Any thread may call it.
+    /// the same reason; where a [failure](Self::failure) was known before, with that one. Any thread may call it.
     pub fn abort(&self, reason: &str) {
+        let (by, doing) = (self.rank(), Doing::default());
+        let aborted = ExecutorError::Aborted { by, reason: reason.to_owned(), doing };
         // With it end the pairs that are formed, and those that are being formed, on whatever rank.
-        self.shared.fail(ExecutorError::Aborted {
-            by: self.rank(),
-            reason: reason.to_owned(),
-            doing: Doing::default(),
-        });
+        self.shared.fail(self.failure().unwrap_or(aborted));
         self.shared.failure.give_up_forming(reason);
         self.settle_pairs();
         self.shared.settle();
@@ -553,7 +551,9 @@ impl Shared {
     fn leave(&self) {
         self.ports.linger(|peer| if self.failed() { u64::MAX } else { self.landed(peer) });
         self.ports.leave();
-        self.control(self.rank).left.0.store(LEFT, Ordering::Release);
+        // Who knows of a loss may leave for it, and peers that are to name the lost one hear of it as this rank did.
+        let how = if self.failure.bereaved_of().is_some() { BROKEN } else { LEFT };
+        self.control(self.rank).left.0.store(how, Ordering::Release);
     }
 }
 

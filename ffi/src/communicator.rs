@@ -399,7 +399,7 @@ pub unsafe extern "C" fn antiphon_communicator_make_current(
 }
 
 /// Ends every wait of every rank of a communicator; later calls fail with ANTIPHON_RESULT_ABORTED and this reason,
-/// which may be null.
+/// which may be null. Where antiphon_communicator_async_error had another one by then, that counts.
 ///
 /// Any thread may call it at any time, also while others wait in calls on the communicator.
 ///

@@ -36,6 +36,7 @@ impl Communicator {
             let all_gone = (0..shared.world).filter(missing).filter(gone);
             // One that is lost may be why another has left.
             if let Some(rank) = all_gone.min_by_key(|&peer| !shared.has_lost(peer)) {
+                let rank = shared.blamed_for(rank);
                 let peer = PeerName { rank, pid: shared.peers[rank as usize].pid };
                 let error = match shared.failure.loss_of(rank) {
                     Some(error) => error,

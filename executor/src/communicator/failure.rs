@@ -7,7 +7,7 @@ use crate::shared::control::{BROKEN, LEFT};
 use antiphon_bootstrap::{Bootstrap, Voice};
 use antiphon_hal::Memory;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// The first thing that broke a communicator.
@@ -30,8 +30,9 @@ pub(super) struct Failure {
     page: Arc<dyn Memory>,
     /// On hosts, once all have come, and if all are on one: the pages of the other ranks.
     near: OnceLock<BTreeMap<u32, Page>>,
-    /// Peers that were lost when they were through with all that they had begun: who needs them from now on finds this.
-    gone: Mutex<BTreeMap<u32, ExecutorError>>,
+    /// Peers that were lost when they were through with all that they had begun: who needs them from now on finds this. And whether
+    /// this rank alone has lost them.
+    gone: Mutex<BTreeMap<u32, (ExecutorError, bool)>>,
     /// There are some.
     bereft: AtomicBool,
 }
@@ -89,7 +90,7 @@ impl Failure {
         };
         let through = self.near.get().and_then(|near| near.get(&peer)).is_some_and(through);
         if through && loss.landed {
-            self.gone().insert(peer, error);
+            self.gone().insert(peer, (error, loss.alone));
             self.bereft.store(true, Ordering::Release);
         } else if through || loss.alone {
             self.tell(error);
@@ -115,15 +116,24 @@ impl Failure {
         if !self.bereft.load(Ordering::Acquire) {
             return None;
         }
-        self.gone().get(&peer).cloned()
+        self.gone().get(&peer).map(|(error, _)| error.clone())
+    }
+
+    /// A peer that was lost when it was through, of which the others hear as this rank does.
+    pub(super) fn bereaved_of(&self) -> Option<u32> {
+        if !self.bereft.load(Ordering::Acquire) {
+            return None;
+        }
+        self.gone().iter().find(|(_, (_, alone))| !alone).map(|(&peer, _)| peer)
     }
 
     /// What broke the communicator, or will break who needs a peer that is gone.
     pub(super) fn known(&self) -> Option<ExecutorError> {
-        self.check().err().or_else(|| self.gone().values().next().cloned())
+        let gone = || self.gone().values().next().map(|(error, _)| error.clone());
+        self.check().err().or_else(gone)
     }
 
-    fn gone(&self) -> MutexGuard<'_, BTreeMap<u32, ExecutorError>> {
+    fn gone(&self) -> MutexGuard<'_, BTreeMap<u32, (ExecutorError, bool)>> {
         self.gone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -274,6 +284,12 @@ impl Failure {
     }
 }
 
+/// Whether a peer has said goodbye, and how it leaves, which it tells before that.
+fn parting(goodbye: impl FnOnce() -> bool, how: &AtomicU64) -> (bool, u64) {
+    let goodbye = goodbye();
+    (goodbye, how.load(Ordering::Acquire))
+}
+
 impl Shared {
     #[inline]
     pub fn failed(&self) -> bool {
@@ -334,14 +350,24 @@ impl Shared {
     /// Whether a peer on this node has left this communicator in good order, or was through when its process ended. All that it did
     /// for its launches is there by then.
     pub fn has_left(&self, peer: u32) -> bool {
-        let near = self.peers[peer as usize].same_node && peer != self.rank;
-        near && match self.control(peer).left.0.load(Ordering::Acquire) {
-            LEFT => true,
-            // This rank is about to hear why; but of one that it has given up it hears nothing more.
-            BROKEN => self.has_lost(peer),
-            // One whose communicator never came up says so by the end of its bootstrap alone.
-            _ => self.has_lost(peer) || self.bootstrap.has_left(peer) == Ok(true),
+        if !self.peers[peer as usize].same_node || peer == self.rank {
+            return false;
         }
+        let goodbye = || self.bootstrap.has_left(peer) == Ok(true);
+        match parting(goodbye, &self.control(peer).left.0) {
+            (_, LEFT) => true,
+            // This rank is about to hear why; but of one that it has given up it hears nothing more.
+            (_, BROKEN) => self.has_lost(peer) || self.failure.bereaved_of().is_some(),
+            // One whose communicator never came up says so by the end of its bootstrap alone.
+            (goodbye, _) => goodbye || self.has_lost(peer),
+        }
+    }
+
+    /// Who is to blame for a peer that has left: one that was lost, if the peer knew of that.
+    pub fn blamed_for(&self, peer: u32) -> u32 {
+        let knew = self.control(peer).left.0.load(Ordering::Acquire) == BROKEN;
+        let lost = || self.failure.bereaved_of().filter(|_| knew && !self.has_lost(peer));
+        lost().unwrap_or(peer)
     }
 
     /// Whether a peer was lost when it was through. One that this rank has given up lives, and may come to launches since.
@@ -359,6 +385,7 @@ impl Shared {
 
     /// That this rank waits for a peer which has left, while it was `doing` something.
     pub fn deserted(&self, peer: u32, doing: Doing) -> ExecutorError {
+        let peer = self.blamed_for(peer);
         let reason = match self.failure.loss_of(peer) {
             Some(ExecutorError::PeerLost { reason, .. }) => reason,
             _ => "it has left the communicator without making this call".to_owned(),
@@ -461,5 +488,73 @@ mod tests {
             let error = if calls { failure_of(&launch) } else { ranks[0].barrier().unwrap_err() };
             assert!(matches!(error, ExecutorError::PeerLost { peer: 2, .. }), "{error}");
         }
+    }
+
+    fn lost(peer: u32) -> ExecutorError {
+        let (reason, doing) = ("its process ended".to_owned(), Doing::default());
+        ExecutorError::PeerLost { peer, pid: 7, reason, doing }
+    }
+
+    const HEARD: Loss = Loss { landed: true, alone: false };
+
+    /// Rank 1 knows that rank 2 is lost, and its program ends by that, though nothing of its communicator has failed.
+    #[test]
+    fn of_a_loss_that_a_peer_left_for_the_lost_one_is_named() {
+        let program = ProgramBuilder::new("wait", Collective::Other("wait".into()), 3);
+        let link = program.channel(0, 1);
+        program.block(0).wait(&[link]);
+        program.block(1).signal(&[link]);
+        let plan = program.build().unwrap();
+        let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
+        for calls in [true, false] {
+            let ranks = Communicator::in_process(3, &options).unwrap();
+            let executor = Executor::new(&ranks[0]);
+            let plan = executor.load(&plan).unwrap();
+            let (input, mut output) = ([7u32; 4], [0u32; 4]);
+            let (from, to) = ((input.as_ptr().cast(), 16), (output.as_mut_ptr().cast(), 16));
+            let call = Call::new(&plan, DataType::U32, from, to);
+            let launch = executor.queued(&call, Some(1)).unwrap();
+            assert!(!launch.advance(Effort::Try).unwrap());
+
+            let shared = &ranks[0].shared;
+            // The lost one is missed in neither: it is in the barrier, and has no part in the launch.
+            shared.control(2).arrived.0.store(1, Ordering::Release);
+            ranks[1].shared.failure.lose(2, HEARD, lost(2));
+            ranks[1].shared.part();
+            assert!(!shared.has_left(1), "before this rank has heard why");
+            shared.failure.lose(2, HEARD, lost(2));
+            assert!(shared.has_left(1));
+            let error = if calls { failure_of(&launch) } else { ranks[0].barrier().unwrap_err() };
+            assert!(matches!(error, ExecutorError::PeerLost { peer: 2, .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn who_has_given_a_peer_up_alone_leaves_in_good_order() {
+        let ranks = Communicator::in_process(3, &Options::default()).unwrap();
+        ranks[1].shared.failure.lose(2, Loss { alone: true, ..HEARD }, lost(2));
+        ranks[1].shared.part();
+        assert!(ranks[0].shared.has_left(1), "nobody else hears of that");
+    }
+
+    #[test]
+    fn an_abort_after_a_loss_names_the_lost_one() {
+        let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
+        let ranks = Communicator::in_process(3, &options).unwrap();
+        ranks[1].shared.failure.lose(2, HEARD, lost(2));
+        ranks[1].abort("enough");
+        let error = ranks[0].barrier().unwrap_err();
+        assert!(matches!(error, ExecutorError::Aborted { by: 1, .. }), "{error}");
+        assert!(error.to_string().contains("rank 2 (pid 7) is lost: its process ended"), "{error}");
+    }
+
+    #[test]
+    fn how_a_peer_leaves_is_looked_at_after_its_goodbye() {
+        let how = AtomicU64::new(0);
+        let goodbye = || {
+            how.store(BROKEN, Ordering::Release);
+            true
+        };
+        assert_eq!(parting(goodbye, &how), (true, BROKEN));
     }
 }

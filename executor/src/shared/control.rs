@@ -21,7 +21,7 @@ pub const FOREIGN: u64 = u64::MAX;
 
 /// The owner has left in good order.
 pub const LEFT: u64 = 1;
-/// The owner has left a communicator that was broken.
+/// The owner has left a communicator that was broken, or whose ranks had lost one.
 pub const BROKEN: u64 = 2;
 
 /// A rank's control page.
@@ -41,7 +41,7 @@ pub struct ControlPage {
     /// Not zero once the owner has stopped touching peers' memory for good.
     pub quiet: Line,
     /// [`LEFT`] once the owner has left in good order: whatever it did for its launches is there. [`BROKEN`] if the communicator was
-    /// broken then, which the others hear of as it did, or by it.
+    /// broken then, or a rank lost, which the others hear of as it did, or by it.
     pub left: Line,
     /// Changes while what the owner is to pass on comes to it, which is progress for who waits to get that.
     pub passing: Line,
