@@ -30,6 +30,16 @@ pub enum LauncherError {
         /// What it may hold.
         allowed: &'static str,
     },
+    /// A secret that is too short. It is not shown: errors end up in logs.
+    #[error(
+        "cannot use ANTIPHON_SECRET: it has {length} bytes; write {least} or more, as of `openssl rand -hex 32`"
+    )]
+    ShortSecret {
+        /// Its length.
+        length: usize,
+        /// The fewest that it may have.
+        least: usize,
+    },
     /// A meeting place that is none.
     #[error("cannot use {variable}: saw {value:?}: {problem}")]
     Place {

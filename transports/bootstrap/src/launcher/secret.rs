@@ -7,11 +7,10 @@ use std::path::PathBuf;
 use super::{Environment, LauncherError, Result};
 use crate::tcp::{Place, Secret};
 
-/// Fewer characters than this can be tried out by whoever recorded one handshake.
+/// Fewer bytes than this can be tried out by whoever recorded one handshake.
 const SHORTEST: usize = 16;
 /// A secret's file is a line, not a book.
 const LONGEST: u64 = 4096;
-const ALLOWED: &str = "at least 16 characters, as of `openssl rand -hex 32`";
 
 /// A secret's text. It is not printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -41,8 +40,7 @@ impl SecretSource {
     pub(super) fn find(environment: &Environment, place: &Place) -> Result<SecretSource> {
         if let Some(text) = environment.get("ANTIPHON_SECRET") {
             if text.len() < SHORTEST {
-                // Not the value: errors end up in logs.
-                return Err(LauncherError::bad("ANTIPHON_SECRET", "(a shorter text)", ALLOWED));
+                return Err(LauncherError::ShortSecret { length: text.len(), least: SHORTEST });
             }
             return Ok(SecretSource::Text(Passphrase(text.to_owned())));
         }
@@ -90,7 +88,7 @@ impl SecretSource {
                 let secret = text.trim();
                 if secret.len() < SHORTEST || text.len() as u64 > LONGEST {
                     let problem = format!(
-                        "it holds {} characters; write {SHORTEST} to {LONGEST}, for example of `openssl rand -hex 32`",
+                        "it holds {} bytes; write {SHORTEST} to {LONGEST}, for example of `openssl rand -hex 32`",
                         secret.len()
                     );
                     return Err(fail(problem));
@@ -115,7 +113,7 @@ mod tests {
             ("good", good, 0o600, Ok("0123456789abcdef")),
             ("readable", good, 0o644, Err("mode 644")),
             ("group", good, 0o640, Err("chmod 600")),
-            ("short", "secret", 0o600, Err("holds 6 characters")),
+            ("short", "secret", 0o600, Err("holds 6 bytes")),
             ("long", &"x".repeat(5000), 0o600, Err("write 16 to 4096")),
         ];
         for (name, text, mode, expected) in cases {

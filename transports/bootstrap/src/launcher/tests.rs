@@ -205,7 +205,11 @@ fn what_is_damaged_is_named() {
         (TORCHRUN, &["MASTER_PORT=http"], &["MASTER_PORT", "\"http\"", "1 to 65535"]),
         (TORCHRUN, &["MASTER_ADDR=a b"], &["MASTER_ADDR", "\"a b\""]),
         (TORCHRUN, &["MSCCLPP_MASTER_PORT=0"], &["MSCCLPP_MASTER_PORT", "\"0\""]),
-        (TORCHRUN, &["ANTIPHON_SECRET=short"], &["ANTIPHON_SECRET", "at least 16"]),
+        (
+            TORCHRUN,
+            &["ANTIPHON_SECRET=short"],
+            &["ANTIPHON_SECRET: it has 5 bytes; write 16 or more"],
+        ),
         (TORCHRUN, &["ANTIPHON_INSECURE=yes"], &["ANTIPHON_INSECURE", "0 or 1"]),
         (TORCHRUN, &[SECRET, "ANTIPHON_TIMEOUT=soon"], &["ANTIPHON_TIMEOUT", "60s"]),
         (
