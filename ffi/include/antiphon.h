@@ -1110,7 +1110,8 @@ antiphon_result antiphon_communicator_make_current(const struct antiphon_communi
 
 /**
  * Ends every wait of every rank of a communicator; later calls fail with ANTIPHON_RESULT_ABORTED and this reason,
- * which may be null. Where antiphon_communicator_async_error had another one by then, that counts.
+ * which may be null; what is not UTF-8 in it is replaced. Where antiphon_communicator_async_error had another one by then,
+ * that counts.
  *
  * Any thread may call it at any time, also while others wait in calls on the communicator.
  *

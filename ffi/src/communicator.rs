@@ -1,11 +1,12 @@
 //! Communicators for C.
 
 use crate::config::{antiphon_config, asked, interface_asked, options, with_interface};
-use crate::entry::{Out, entry, text};
+use crate::entry::{Out, entry, text, words};
 use crate::handle::{borrow, drop_own, issue, object, take};
 use crate::ops;
 use crate::result::{Failure, antiphon_result, code, remember};
 use antiphon_executor::{Collectives, Communicator, ExecutorError, UniqueId};
+use std::borrow::Cow;
 use std::ffi::{c_char, c_void};
 
 /// One rank's end of a group of ranks that make calls together.
@@ -399,7 +400,8 @@ pub unsafe extern "C" fn antiphon_communicator_make_current(
 }
 
 /// Ends every wait of every rank of a communicator; later calls fail with ANTIPHON_RESULT_ABORTED and this reason,
-/// which may be null. Where antiphon_communicator_async_error had another one by then, that counts.
+/// which may be null; what is not UTF-8 in it is replaced. Where antiphon_communicator_async_error had another one by then,
+/// that counts.
 ///
 /// Any thread may call it at any time, also while others wait in calls on the communicator.
 ///
@@ -414,16 +416,16 @@ pub unsafe extern "C" fn antiphon_communicator_abort(
         // SAFETY: as this function's.
         let collectives = unsafe { borrow::<Collectives>(communicator)? };
         let reason = match reason.is_null() {
-            true => "no reason given",
+            true => Cow::Borrowed("no reason given"),
             // SAFETY: as this function's.
-            false => unsafe { text(reason, "reason")? },
+            false => unsafe { words(reason) },
         };
         if collectives.communicator().is_inherited() {
             return Err(Failure::argument(
                 "cannot abort a communicator: saw one that was made before a fork, allowed in the process that made it",
             ));
         }
-        collectives.abort(reason);
+        collectives.abort(&reason);
         Ok(())
     })
 }

@@ -1,6 +1,7 @@
 //! The one way in: no panic gets out to C, and a failure leaves its text behind.
 
 use crate::result::{Failure, antiphon_result, remember};
+use std::borrow::Cow;
 use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -72,6 +73,15 @@ pub(crate) unsafe fn text<'a>(at: *const c_char, name: &str) -> Result<&'a str, 
     // SAFETY: as this function's.
     let text = unsafe { CStr::from_ptr(at) };
     text.to_str().map_err(|_| Failure::argument(format!("cannot read `{name}`: it is not UTF-8")))
+}
+
+/// A text of the caller that somebody is to read: what is not UTF-8 in it is replaced.
+///
+/// # Safety
+/// It ends with a zero, and lives for `'a`.
+pub(crate) unsafe fn words<'a>(at: *const c_char) -> Cow<'a, str> {
+    // SAFETY: as this function's.
+    unsafe { CStr::from_ptr(at) }.to_string_lossy()
 }
 
 /// A list of the caller.
