@@ -259,7 +259,8 @@ fn what_a_dead_rank_0_left_is_replaced_or_told() {
     let content = Content::default();
     let port = store(true, content.clone());
     leave(&content, port);
-    let error = found(1, port, "300ms").connect().map(drop).unwrap_err().to_string();
+    // Long enough for a look at that address, on whatever machine.
+    let error = found(1, port, "3s").connect().map(drop).unwrap_err().to_string();
     assert!(error.contains(&id.address().to_string()) && error.contains("listens at"), "{error}");
 
     let content = Content::default();
