@@ -392,7 +392,7 @@ mod tests {
         let every: Vec<u32> = (0..8).collect();
         let all = together(&plan, &every);
         assert_eq!(all.ranks[5].operands, generated(&plan, 5).blocks.operands);
-        const { assert!(TOGETHER >= 8, "eight ranks are one kernel") };
+        const { assert!(TOGETHER == 10, "docs/gpu.md says so") };
     }
 
     #[test]

@@ -68,6 +68,7 @@ pub unsafe fn launch_together(members: &[Member<'_>]) -> Result<(), ExecutorErro
             left.into_iter().partition(|one| first.joins(one));
         left = rest;
         group.sort_by_key(|one| one.shared.rank);
+        can_part(&group)?;
         for part in group.chunks(TOGETHER) {
             match part {
                 [alone] => {
@@ -117,6 +118,28 @@ impl Member<'_> {
             && (content(self), self.kind(), shape(self))
                 == (content(other), other.kind(), shape(other))
     }
+}
+
+/// Refuses members that one kernel has no room for, and that share a stream with one of another kernel: the first of the kernels would
+/// wait for the second, which is behind it.
+fn can_part(members: &[&Member<'_>]) -> Result<(), ExecutorError> {
+    for (at, member) in members.iter().enumerate() {
+        let before = &members[..at - at % TOGETHER];
+        let Some(other) = before.iter().find(|one| one.stream.id() == member.stream.id()) else {
+            continue;
+        };
+        return Err(ExecutorError::Argument {
+            what: "launch ranks together",
+            saw: format!(
+                "{} ranks on one device, of which ranks {} and {} share a stream, where a kernel has up to {TOGETHER}",
+                members.len(),
+                other.shared.rank,
+                member.shared.rank
+            ),
+            allowed: "ranks that share a stream only within one kernel; give each rank a stream of its own",
+        });
+    }
+    Ok(())
 }
 
 /// Whether members whose blocks could be one kernel are kernels of their own all the same, because they have these, while that of

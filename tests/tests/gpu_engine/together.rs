@@ -11,6 +11,7 @@ use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, OpKind, Plan};
 use antiphon::{DataType, ReduceOp};
+use antiphon_codegen::TOGETHER;
 use antiphon_tests::harness::plans::{buffers, sizes, whole_chunks};
 use antiphon_tests::harness::{Case, Entry, Source, run_case_by, seed};
 use antiphon_tests::recorder::Recorder;
@@ -418,6 +419,38 @@ fn ranks_that_fill_the_device_run_and_one_block_more_is_refused() {
     let saw = format!("{} thread blocks of 32 threads", room + 2);
     assert!(error.to_string().contains(&saw), "{error}");
     assert!(ranks.iter().all(|rank| rank.communicator.failure().is_none()), "nothing is broken");
+}
+
+#[test]
+fn more_ranks_than_one_kernel_has_need_streams_of_their_own() {
+    let test = "together::more_ranks_than_one_kernel_has_need_streams_of_their_own";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    const WORLD: u32 = TOGETHER as u32 + 1;
+    let plan = Algorithm::AllReduceOneShotPackets.plan(Shape::new(WORLD as usize)).unwrap();
+    for form in [KernelForm::Generated, KernelForm::Interpreted] {
+        let mut all = Rank::all(WORLD, &plan, form, false);
+        all.iter().for_each(Rank::bring);
+        all.iter().for_each(|rank| rank.before(0));
+        let own =
+            |all: &[Rank]| launch(&all.iter().map(|rank| rank.part(None)).collect::<Vec<_>>());
+        // The last one is another kernel.
+        let second = Arc::clone(&all[1].stream);
+        let last = std::mem::replace(&mut all[TOGETHER].stream, Arc::clone(&second));
+        let error = own(&all).unwrap_err();
+        assert!(matches!(error, ExecutorError::Argument { .. }), "{error}");
+        assert!(error.to_string().contains("ranks 1 and 10 share a stream"), "{error}");
+        // Those of one kernel may.
+        all[TOGETHER].stream = last;
+        all[2].stream = second;
+        all[2].before(0);
+        own(&all).unwrap();
+        all.iter().for_each(|rank| rank.after(0));
+        for rank in &all {
+            assert_eq!(rank.results()[0], sums(WORLD, 0), "rank {}", rank.communicator.rank());
+        }
+    }
 }
 
 #[test]
