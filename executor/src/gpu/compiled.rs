@@ -42,7 +42,7 @@ impl Compiled {
         plan: &LoadedPlan,
         kind: Kind,
     ) -> Result<Self, ExecutorError> {
-        let loader = Loader { device: &*gpu.device, shared };
+        let loader = Loader { device: &*gpu.device, shared, hurries: false };
         let ranks = ranks_here(shared);
         let variant = variant(gpu, kind)?;
         let average = kind.1 == Some(ReduceOp::Avg);
@@ -54,15 +54,16 @@ impl Compiled {
         Compiled::new(gpu, (kernel, divide), &blocks, others)
     }
 
-    /// One kernel of several ranks of this process, the calling one among them; what each has of it, in their order.
+    /// One kernel of several ranks of this process, the calling one among them; what each has of it, in their order. `None` if they
+    /// may be kernels of their own, and this one would have to be loaded beside a launch: which may wait for theirs.
     pub fn load_together(
         shared: &Shared,
         gpu: &Gpu,
         plan: &LoadedPlan,
         kind: Kind,
-        ranks: &[u32],
-    ) -> Result<Vec<Arc<Self>>, ExecutorError> {
-        let loader = Loader { device: &*gpu.device, shared };
+        (ranks, may_part): (&[u32], bool),
+    ) -> Result<Option<Vec<Arc<Self>>>, ExecutorError> {
+        let loader = Loader { device: &*gpu.device, shared, hurries: may_part };
         let variant = variant(gpu, kind)?;
         let make = |form| match form {
             KernelForm::Interpreted => interpreted_together(plan.layout(), ranks, variant),
@@ -74,14 +75,16 @@ impl Compiled {
         };
         let load = |form, made: GeneratedTogether| {
             let of = (variant, form);
-            let kernel = kernels::load(loader, of, made.entry, &made.text)?;
+            let Some(kernel) = kernels::try_load(loader, of, made.entry, &made.text)? else {
+                return Ok(None);
+            };
             let divide = kernels::divide_kernel(loader, of, kind.1 == Some(ReduceOp::Avg))?;
             fits(gpu, plan, [&*kernel], &ranks_here(shared))?;
             let of = |blocks| {
                 let kernels = (Arc::clone(&kernel), divide.clone());
                 Compiled::new(gpu, kernels, blocks, Vec::new()).map(Arc::new)
             };
-            made.ranks.iter().map(of).collect()
+            made.ranks.iter().map(of).collect::<Result<_, _>>().map(Some)
         };
         kernels::by_form((plan, gpu.kernels), make, is_long, load)
     }

@@ -65,7 +65,12 @@ pub struct Loader<'a> {
     pub device: &'a dyn Device,
     /// The rank.
     pub shared: &'a Shared,
+    /// Nothing is loaded where that would have to wait.
+    pub hurries: bool,
 }
+
+/// A kernel, unless who [hurries](Loader::hurries) would have had to wait for it.
+pub type Loaded = Option<Arc<dyn Kernel>>;
 
 /// How long launches are waited for that are under way, before code is loaded all the same, where there is no time limit, or a
 /// longer one.
@@ -75,12 +80,15 @@ impl Loader<'_> {
     /// Loads code while no launch of the process is under way on the device. CUDA's driver lets who loads code wait for all kernels
     /// of the device, and who makes any other call meanwhile for that one: a kernel that waits for another rank's launch would keep
     /// it from being made. Launches that begin meanwhile wait for the loading, which takes milliseconds.
-    fn load(&self, entry: &str, code: &[u8]) -> Result<Arc<dyn Kernel>, HalError> {
+    fn load(&self, entry: &str, code: &[u8]) -> Result<Loaded, HalError> {
         let underway = Underway::here();
         let began = Instant::now();
         let limit = self.shared.options.timeout.map_or(LONGEST_WAIT, |most| most.min(LONGEST_WAIT));
         let quiet = || underway.alone(Some(self.device));
         let mut alone = quiet();
+        if alone.is_none() && self.hurries {
+            return Ok(None);
+        }
         if alone.is_none() {
             log::debug!("code is loaded once no launch is under way on the device");
         }
@@ -88,17 +96,18 @@ impl Loader<'_> {
             std::thread::sleep(PAUSE);
             alone = quiet();
         }
-        self.device.load(KernelSource { entry, code: KernelCode::Binary(code), options: &[] })
+        let source = KernelSource { entry, code: KernelCode::Binary(code), options: &[] };
+        self.device.load(source).map(Some)
     }
 }
 
 impl Text<'_> {
     /// Loads a kernel of the text: by what was compiled beforehand, if the driver takes it.
-    fn load(&self, loader: Loader<'_>, entry: &str) -> Result<Arc<dyn Kernel>, HalError> {
+    fn load(&self, loader: Loader<'_>, entry: &str) -> Result<Loaded, HalError> {
         let mut refused = None;
         for (architecture, image) in self.images() {
             match loader.load(entry, &image) {
-                Ok(kernel) => return Ok(kernel),
+                Ok(loaded) => return Ok(loaded),
                 Err(error) => {
                     log::debug!("the kernel compiled for {architecture}: {error}");
                     refused = Some(error);
@@ -127,20 +136,36 @@ impl Text<'_> {
 /// The kernel of a text for plans of this form, compiled and loaded unless it is there.
 pub fn load(
     loader: Loader<'_>,
-    (variant, form): (Variant, KernelForm),
+    of: (Variant, KernelForm),
     entry: &'static str,
     text: &str,
 ) -> Result<Arc<dyn Kernel>, HalError> {
+    let patient = Loader { hurries: false, ..loader };
+    let Some(kernel) = try_load(patient, of, entry, text)? else {
+        unreachable!("who does not hurry waits")
+    };
+    Ok(kernel)
+}
+
+/// The same; `None` where it is not there, and the loader hurries and would have had to wait.
+pub fn try_load(
+    loader: Loader<'_>,
+    (variant, form): (Variant, KernelForm),
+    entry: &'static str,
+    text: &str,
+) -> Result<Loaded, HalError> {
     let device = loader.device;
     let place = place((device.backend(), device.index(), entry, text.to_owned()));
     let mut known = lock(&place);
     if let Some(kernel) = known.as_ref().and_then(Weak::upgrade) {
-        return Ok(kernel);
+        return Ok(Some(kernel));
     }
     let interpreter = (form == KernelForm::Interpreted).then_some((variant.target, variant.dtype));
-    let kernel = Text { text, interpreter }.load(loader, entry)?;
-    *known = Some(Arc::downgrade(&kernel));
-    Ok(kernel)
+    let loaded = Text { text, interpreter }.load(loader, entry)?;
+    if let Some(kernel) = &loaded {
+        *known = Some(Arc::downgrade(kernel));
+    }
+    Ok(loaded)
 }
 
 /// Whether an error says that there is no compiler for the device, or none of whose code the driver takes.

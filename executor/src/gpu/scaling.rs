@@ -86,7 +86,7 @@ impl Gpu {
         let backend = self.device.backend();
         let target = target(backend)
             .ok_or(HalError::Unsupported { op: "multiply elements by kernels", backend })?;
-        let loader = Loader { device: &*self.device, shared };
+        let loader = Loader { device: &*self.device, shared, hurries: false };
         let kernel = scale_kernel(loader, target, dtype)?;
         Ok(Arc::clone(self.scales().kernels.entry(dtype).or_insert(kernel)))
     }

@@ -13,6 +13,7 @@ use super::context::Context;
 use super::submission::{Behind, Ready};
 use super::{Gpu, Recent, Shape};
 use crate::communicator::Shared;
+use crate::context::ContextKey;
 use crate::error::ExecutorError;
 use crate::executor::{Call, OrderOf};
 use crate::shared::arena::BlockBytes;
@@ -75,14 +76,16 @@ pub unsafe fn launch_together(members: &[Member<'_>]) -> Result<(), ExecutorErro
                     // SAFETY: as this function's.
                     unsafe { alone.launch()? };
                 }
-                _ if must_part(part)? => {
+                _ => {
+                    // SAFETY: as this function's.
+                    if unsafe { launch_group(part)? } {
+                        continue;
+                    }
                     for alone in part {
                         // SAFETY: as this function's.
                         unsafe { alone.launch()? };
                     }
                 }
-                // SAFETY: as this function's.
-                _ => unsafe { launch_group(part)? },
             }
         }
     }
@@ -142,22 +145,13 @@ fn can_part(members: &[&Member<'_>]) -> Result<(), ExecutorError> {
     Ok(())
 }
 
-/// Whether members whose blocks could be one kernel are kernels of their own all the same, because they have these, while that of
-/// all of them would have to be loaded beside a launch, which may wait for theirs, and the driver for it.
-fn must_part(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
-    let own = members[0];
-    let ranks: Vec<u32> = members.iter().map(|member| member.shared.rank).collect();
-    if own.gpu.known_parts(own, &ranks).is_some() || !have_streams_of_their_own(members) {
-        return Ok(false);
-    }
-    for member in members {
-        let key = member.gpu.key(member.shared, member.call, member.shape())?;
+/// Whether members whose blocks could be one kernel may be kernels of their own all the same: they have these, and a stream each.
+fn may_part(members: &[&Member<'_>], keys: &[ContextKey]) -> bool {
+    let is_ready = |(member, &key): (&&Member<'_>, &ContextKey)| {
         let alone = |context: &Context| context.known_kernel(member.kind());
-        if member.gpu.prepared(key, member.sizes, alone).is_none() {
-            return Ok(false);
-        }
-    }
-    Ok(own.gpu.underway.alone(Some(&*own.gpu.device)).is_none())
+        member.gpu.prepared(key, member.sizes, alone).is_some()
+    };
+    have_streams_of_their_own(members) && members.iter().zip(keys).all(is_ready)
 }
 
 fn have_streams_of_their_own(members: &[&Member<'_>]) -> bool {
@@ -175,18 +169,19 @@ struct Prepared<'a> {
     number: u64,
 }
 
-/// Launches calls of several ranks as one kernel, whose blocks are in the order of the members.
+/// Launches calls of several ranks as one kernel, whose blocks are in the order of the members. `false`, with nothing launched, if they
+/// are to be kernels of their own.
 ///
 /// # Safety
 /// As [`launch_together`].
-unsafe fn launch_group(members: &[&Member<'_>]) -> Result<(), ExecutorError> {
+unsafe fn launch_group(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
     let lacking = |error| members.iter().fold(error, |error, member| member.shared.lacking(error));
     for member in members {
         member.shared.takes(&**member.stream)?;
         member.gpu.watch(member.shared).map_err(lacking)?;
     }
+    let Some(recent) = find(members).map_err(lacking)? else { return Ok(false) };
     let recorded = one_graph_or_none(members)?;
-    let recent = find(members).map_err(lacking)?;
     // In the order of ranks, as everybody who wants several: nobody waits in a circle.
     let turns: Vec<_> = recent.iter().map(|recent| recent.context.turn()).collect();
     let mut prepared = Vec::with_capacity(members.len());
@@ -237,7 +232,7 @@ unsafe fn launch_group(members: &[&Member<'_>]) -> Result<(), ExecutorError> {
             watch.look();
         }
     }
-    failed.map_or(Ok(()), Err)
+    failed.map_or(Ok(true), Err)
 }
 
 /// A kernel is part of a graph, or it is not: whether this one is.
@@ -261,65 +256,87 @@ fn one_graph_or_none(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
     })
 }
 
-/// Finds or makes the contexts of the members' calls.
-fn find(members: &[&Member<'_>]) -> Result<Vec<Arc<Recent>>, ExecutorError> {
+/// Finds or makes the contexts of the members' calls. `None` if they are to be kernels of their own, because that of all of them would
+/// have to be loaded beside a launch, which may wait for theirs, and the driver for it.
+fn find(members: &[&Member<'_>]) -> Result<Option<Vec<Arc<Recent>>>, ExecutorError> {
     let ranks: Vec<u32> = members.iter().map(|member| member.shared.rank).collect();
     let known = |member: &&Member<'_>| member.gpu.recent().find(member.shape(), &ranks);
     if let Some(recent) = members.iter().map(known).collect() {
-        return Ok(recent);
+        return Ok(Some(recent));
     }
-    let plan = members[0].call.plan;
+    let own = members[0];
+    let plan = own.call.plan;
     let keys =
         members.iter().map(|member| member.gpu.key(member.shared, member.call, member.shape()));
     let keys = keys.collect::<Result<Vec<_>, _>>()?;
     let known = |position: usize| {
         let (member, key) = (members[position], keys[position]);
-        let parts = members[0].gpu.known_parts(members[0], &ranks);
+        let parts = own.gpu.known_parts(own, &ranks);
         let kernel = |_: &Context| Some(Arc::clone(parts.as_ref()?.get(position)?));
         let parts = member.gpu.prepared(key, member.sizes, kernel)?;
         Some(member.gpu.keep_call(member.call, member.shape(), &ranks, parts))
     };
     // One device, and one communicator.
-    let family = &members[0].gpu.family;
+    let family = &own.gpu.family;
     // Of what others need for theirs, nothing is known.
     let is_all = family.is_all(&ranks);
     let all_known = || (0..members.len()).map(known).collect::<Option<_>>();
-    let making = match family.making_unless(|| all_known().filter(|_| is_all)) {
+    let must_part = || {
+        own.gpu.known_parts(own, &ranks).is_none()
+            && may_part(members, &keys)
+            && own.gpu.underway.alone(Some(&*own.gpu.device)).is_none()
+    };
+    let settled = || {
+        let found = all_known().filter(|_| is_all);
+        found.map(Some).or_else(|| must_part().then_some(None))
+    };
+    let making = match family.making_unless(settled) {
         Ok(making) => making,
-        Err(found) => return Ok(found),
+        Err(settled) => return Ok(settled),
+    };
+    if !is_all {
+        // Before this thread launches anything that may wait for what others launch: so that none of them has to load for it.
+        let (key, sizes, kind) = (keys[0], own.sizes, own.kind());
+        own.gpu.prepare(own.shared, plan, (key, sizes), |context| {
+            context.kernel(own.shared, own.gpu, kind)
+        })?;
+        own.gpu.make_for_others(own.shared, (plan, key, sizes, kind), &making);
+    }
+    let Some(parts) = own.gpu.parts(own, (&ranks, may_part(members, &keys)))? else {
+        return Ok(None);
     };
     let mut found = Vec::with_capacity(members.len());
     for (position, (member, &key)) in members.iter().zip(&keys).enumerate() {
         let Member { shared, gpu, call, sizes, .. } = member;
-        let parts = gpu.prepare(shared, call.plan, (key, *sizes), |_| {
-            let parts = members[0].gpu.parts(members[0], &ranks)?;
-            Ok(Arc::clone(&parts[position]))
-        })?;
+        let own_part = |_: &Context| Ok(Arc::clone(&parts[position]));
+        let parts = gpu.prepare(shared, call.plan, (key, *sizes), own_part)?;
         found.push(gpu.keep_call(call, member.shape(), &ranks, parts));
     }
-    if !is_all {
-        let Member { shared, gpu, sizes, .. } = members[0];
-        gpu.make_for_others(shared, (plan, keys[0], *sizes, members[0].kind()), &making);
-    }
-    Ok(found)
+    Ok(Some(found))
 }
 
 impl Gpu {
-    /// The kernel of several ranks of which this is the lowest, loaded unless it is there: what each has of it.
-    fn parts(&self, own: &Member<'_>, ranks: &[u32]) -> Result<Vec<Arc<Compiled>>, ExecutorError> {
+    /// The kernel of several ranks of which this is the lowest, loaded unless it is there: what each has of it. `None` if that would have
+    /// to wait for launches, and they `may` be kernels of their own.
+    fn parts(
+        &self,
+        own: &Member<'_>,
+        (ranks, may_part): (&[u32], bool),
+    ) -> Result<Option<Vec<Arc<Compiled>>>, ExecutorError> {
         if let Some(parts) = self.known_parts(own, ranks) {
-            return Ok(parts);
+            return Ok(Some(parts));
         }
         // To load code may wait for kernels: who wants another kernel that is there does not wait.
         let _merging = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(parts) = self.known_parts(own, ranks) {
-            return Ok(parts);
+            return Ok(Some(parts));
         }
         let (plan, kind) = (own.call.plan, own.kind());
-        let parts = Compiled::load_together(own.shared, self, plan, kind, ranks)?;
+        let parts = Compiled::load_together(own.shared, self, plan, kind, (ranks, may_part))?;
+        let Some(parts) = parts else { return Ok(None) };
         let key = (plan.layout().fingerprint, kind, ranks.to_vec());
         self.merged.lock().unwrap_or_else(PoisonError::into_inner).insert(key, parts.clone());
-        Ok(parts)
+        Ok(Some(parts))
     }
 
     /// The same, if it is there.

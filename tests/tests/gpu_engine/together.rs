@@ -15,7 +15,7 @@ use antiphon_codegen::TOGETHER;
 use antiphon_tests::harness::plans::{buffers, sizes, whole_chunks};
 use antiphon_tests::harness::{Case, Entry, Source, run_case_by, seed};
 use antiphon_tests::recorder::Recorder;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 const ELEMENTS: usize = 320;
@@ -419,6 +419,44 @@ fn ranks_that_fill_the_device_run_and_one_block_more_is_refused() {
     let saw = format!("{} thread blocks of 32 threads", room + 2);
     assert!(error.to_string().contains(&saw), "{error}");
     assert!(ranks.iter().all(|rank| rank.communicator.failure().is_none()), "nothing is broken");
+}
+
+#[test]
+fn threads_that_share_a_device_make_their_first_calls_at_once() {
+    let test = "together::threads_that_share_a_device_make_their_first_calls_at_once";
+    // To load code waits for kernels that run, as it does with CUDA's driver.
+    if on_simulator_with(test, &[("ANTIPHON_GPUSIM_WAITS", "load")]).is_none() {
+        return;
+    }
+    const WORLD: u32 = 5;
+    let plan = Algorithm::AllReduceTwoShotPackets.plan(Shape::new(WORLD as usize)).unwrap();
+    for round in 0..20 {
+        // Parts whose kernels are not the same, so that each is loaded.
+        let (form, first) = match round % 2 {
+            0 => (KernelForm::Interpreted, 1),
+            _ => (KernelForm::Generated, 2),
+        };
+        let all = Rank::all(WORLD, &plan, form, false);
+        all.iter().for_each(Rank::bring);
+        all.iter().for_each(|rank| rank.before(0));
+        let both = Barrier::new(2);
+        // Each of them waits for the other, whoever comes first.
+        let (some, others) = all.split_at(first);
+        std::thread::scope(|scope| {
+            for own in [some, others] {
+                let both = &both;
+                scope.spawn(move || {
+                    let parts: Vec<Part> = own.iter().map(|rank| rank.part(None)).collect();
+                    both.wait();
+                    launch(&parts).unwrap();
+                });
+            }
+        });
+        all.iter().for_each(|rank| rank.after(0));
+        for rank in &all {
+            assert_eq!(rank.results()[0], sums(WORLD, 0), "round {round}");
+        }
+    }
 }
 
 #[test]
