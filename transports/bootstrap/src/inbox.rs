@@ -31,6 +31,8 @@ enum Channel {
     /// Nobody has subscribed yet: messages wait.
     Unheard(VecDeque<Event>),
     Heard {
+        /// How many subscribed before.
+        before: u64,
         group: Arc<Group>,
         handler: Arc<dyn Handler>,
         told_lost: HashSet<u32>,
@@ -44,6 +46,8 @@ enum Channel {
 pub(crate) struct Inbox {
     events: VecDeque<Event>,
     channels: HashMap<Key, Channel>,
+    /// How often somebody has subscribed.
+    subscribed: u64,
     /// The control thread has been asked to look and has not looked yet.
     pub posted: bool,
 }
@@ -68,7 +72,10 @@ impl Inbox {
         if matches!(self.channels.get(&key), Some(Channel::Heard { .. })) {
             return false;
         }
+        let before = self.subscribed;
+        self.subscribed += 1;
         let heard = Channel::Heard {
+            before,
             group: group.clone(),
             handler,
             told_lost: HashSet::new(),
@@ -166,10 +173,16 @@ pub(crate) fn next_call(mesh: &Mesh) -> Option<Call> {
     }
 }
 
-/// A loss or abort that a handler has not been told.
+/// A loss or abort that a handler has not been told. Who came first hears first: a program may leave for what it hears by a group that
+/// was made for another one, and the other is to know of it by then.
 fn untold(state: &mut State, me: u32) -> Option<Call> {
-    for channel in state.inbox.channels.values_mut() {
-        let Channel::Heard { group, handler, told_lost, told_abort } = channel else { continue };
+    let mut channels: Vec<_> = state.inbox.channels.values_mut().collect();
+    channels.sort_unstable_by_key(|channel| match channel {
+        Channel::Heard { before, .. } => *before,
+        Channel::Unheard(_) | Channel::Deaf => u64::MAX,
+    });
+    for channel in channels {
+        let Channel::Heard { group, handler, told_lost, told_abort, .. } = channel else { break };
         let mut what = None;
         for (&rank, gone) in &state.absent.gone {
             if let Gone::Lost(why) = gone

@@ -323,7 +323,7 @@ mod tests {
     use crate::absent::Gone;
     use crate::error::BootstrapError;
     use crate::group::Member;
-    use crate::{Bootstrap, PeerInfo};
+    use crate::{Bootstrap, Handler, Lost, PeerInfo};
 
     /// Rank 0 of a world of 2, and the bare socket of its peer.
     fn half_a_mesh() -> (Arc<dyn Bootstrap>, UnixStream) {
@@ -477,6 +477,36 @@ mod tests {
             let BootstrapError::PeerLost { peer, .. } = &error else { panic!("{error}") };
             assert_eq!(peer.rank, lost);
         }
+    }
+
+    /// Notes when it is told that a peer is lost.
+    struct Noting(u64, Arc<Mutex<Vec<u64>>>);
+
+    impl Handler for Noting {
+        fn message(&self, _: u32, _: u32, _: &[u8], _: Vec<OwnedFd>) {}
+
+        fn peer_lost(&self, _: u32, _: &Lost) {
+            lock(&self.1).push(self.0);
+        }
+
+        fn aborted(&self, _: u32, _: &str) {}
+    }
+
+    #[test]
+    fn of_the_groups_that_a_lost_rank_is_of_the_first_hears_first() {
+        let (end, peer) = half_a_mesh();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let groups: Vec<_> = (0..16).map(|id| end.group(id, &[0, 1]).unwrap()).collect();
+        for (number, group) in (0..).zip(&groups) {
+            group.subscribe(1, Arc::new(Noting(number, told.clone()))).unwrap();
+        }
+        drop(peer);
+        let began = Instant::now();
+        while lock(&told).len() < groups.len() {
+            assert!(began.elapsed() < Duration::from_secs(20), "nothing is heard");
+            std::thread::yield_now();
+        }
+        assert!(lock(&told).is_sorted(), "{told:?}");
     }
 
     /// Notes whether the mesh knew of a loss already when the carrier was told.
