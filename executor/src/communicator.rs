@@ -8,6 +8,7 @@ mod groups;
 mod invitations;
 mod join;
 mod listener;
+mod losses;
 mod meet;
 mod options;
 mod registration;
@@ -552,7 +553,7 @@ impl Shared {
         self.ports.linger(|peer| if self.failed() { u64::MAX } else { self.landed(peer) });
         self.ports.leave();
         // Who knows of a loss may leave for it, and peers that are to name the lost one hear of it as this rank did.
-        let how = if self.failure.bereaved_of().is_some() { BROKEN } else { LEFT };
+        let how = if self.failure.bereavement().is_some() { BROKEN } else { LEFT };
         self.control(self.rank).left.0.store(how, Ordering::Release);
     }
 }

@@ -119,6 +119,13 @@ pub enum ExecutorError {
         /// How it failed.
         source: Arc<ExecutorError>,
     },
+    /// Of a pair of ranks that transfers go through: an error of the communicator whose transfers they are, with the numbers that ranks
+    /// have there. To who makes a transfer it comes as that error.
+    #[error("{source}")]
+    OfWhole {
+        /// The error. What this rank was doing it did in the pair.
+        source: Arc<ExecutorError>,
+    },
     /// The environment does not say who this rank is, or how ranks meet.
     #[error(transparent)]
     Launcher(Arc<LauncherError>),
@@ -339,9 +346,26 @@ impl ExecutorError {
     /// What went wrong, of whatever transfer of a call it did, and whatever served the call.
     pub fn cause(&self) -> &ExecutorError {
         match self {
-            ExecutorError::Transfer { source, .. } | ExecutorError::Installed { source, .. } => {
-                source.cause()
-            }
+            ExecutorError::Transfer { source, .. }
+            | ExecutorError::Installed { source, .. }
+            | ExecutorError::OfWhole { source } => source.cause(),
+            other => other,
+        }
+    }
+
+    /// As an error in a pair that this communicator's transfers go through.
+    pub(crate) fn of_whole(self) -> Self {
+        ExecutorError::OfWhole { source: Arc::new(self) }
+    }
+
+    /// The error as it is found by who was `doing` something.
+    pub(crate) fn while_doing(self, doing: Doing) -> Self {
+        use ExecutorError as E;
+        match self {
+            E::PeerLost { peer, pid, reason, .. } => E::PeerLost { peer, pid, reason, doing },
+            E::Aborted { by, reason, .. } => E::Aborted { by, reason, doing },
+            E::Link { peer, reason, .. } => E::Link { peer, reason, doing },
+            E::OfWhole { source } => Arc::unwrap_or_clone(source).while_doing(doing).of_whole(),
             other => other,
         }
     }

@@ -354,4 +354,76 @@ mod tests {
         let text = error.unwrap_err().to_string();
         assert!(text.contains("aborted by rank 1") && text.contains("there is no room"), "{text}");
     }
+
+    /// Rank 3 knows that a rank is lost which has no part in the transfer, and its program ends by that, though nothing has failed.
+    #[test]
+    fn of_a_loss_that_a_transfers_other_rank_left_for_the_lost_one_is_named() {
+        for lost in [0, 2] {
+            let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
+            let mut ends = Communicator::in_process(4, &options).unwrap();
+            let [one, three] = [1, 3].map(|rank: usize| Collectives::new(&ends[rank]).unwrap());
+            let (mut byte, other) = (0u8, 7u8);
+            let receive = Transfer::receive(&raw mut byte, 1, DataType::U8, 3);
+            let send = Transfer::send(&raw const other, 1, DataType::U8, 1);
+            let begun = [(&one, &receive), (&three, &send)]
+                .map(|(on, transfer)| on.communicator().pair(transfer.way));
+            let [here, there] = begun.map(|formed| formed().unwrap());
+            let launch = TransferLaunch::new(&one, &here, &receive).unwrap();
+
+            ends[3].hears_of_a_loss(lost);
+            drop((there, three, ends.pop()));
+            let shared = &here.communicator().shared;
+            until(|| shared.bootstrap.has_left(1) == Ok(true));
+            assert!(!shared.has_left(1), "before this rank has heard why");
+            ends[1].hears_of_a_loss(lost);
+            assert!(shared.has_left(1));
+            let error = failure_of(&launch);
+            assert!(matches!(error.cause(), ExecutorError::PeerLost { peer, .. } if *peer == lost));
+            let text = error.to_string();
+            let (what, waits) = ("receive on rank 1, from rank 3", "rank 1 block 0 waits");
+            let told =
+                format!("{what}: rank {lost} (pid 7) is lost: its process ended; in launch 1 ");
+            assert!(text.starts_with(&told) && text.contains(waits), "{text}");
+        }
+    }
+
+    /// A rank has left before its first transfer with rank 2: for no reason, or since it knew that rank 3 is lost.
+    #[test]
+    fn who_is_not_there_to_form_a_pair_is_named_unless_it_left_for_a_loss() {
+        for (peer, bereaved) in [(0, false), (1, false), (0, true), (1, true)] {
+            let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
+            let mut ends = Communicator::in_process(4, &options).unwrap();
+            if bereaved {
+                ends[peer as usize].hears_of_a_loss(3);
+            }
+            drop(ends.remove(peer as usize));
+            let two = &ends[1];
+            until(|| two.shared.bootstrap.has_left(peer) == Ok(true));
+            let (direction, purpose) = (Direction::In, Purpose::Calls);
+            let formed = two.pair(Way { peer, direction, purpose });
+            if bereaved {
+                assert!(!two.shared.has_left(peer), "before this rank has heard why");
+                two.hears_of_a_loss(3);
+            }
+            let error = formed().map(drop).unwrap_err();
+            let named = if bereaved { 3 } else { peer };
+            let what = format!("receive on rank 2, from rank {peer}: rank {named} ");
+            assert!(error.to_string().starts_with(&what), "{error}");
+        }
+    }
+
+    fn until(holds: impl Fn() -> bool) {
+        while !holds() {
+            std::thread::yield_now();
+        }
+    }
+
+    fn failure_of(launch: &TransferLaunch) -> ExecutorError {
+        loop {
+            match launch.poll(Effort::Wait) {
+                TaskState::Pending => {}
+                TaskState::Done(ended) => break own_error(HalError::Task(ended.unwrap_err())),
+            }
+        }
+    }
 }

@@ -36,12 +36,9 @@ impl Communicator {
             let all_gone = (0..shared.world).filter(missing).filter(gone);
             // One that is lost may be why another has left.
             if let Some(rank) = all_gone.min_by_key(|&peer| !shared.has_lost(peer)) {
-                let rank = shared.blamed_for(rank);
                 let peer = PeerName { rank, pid: shared.peers[rank as usize].pid };
-                let error = match shared.failure.loss_of(rank) {
-                    Some(error) => error,
-                    None => BootstrapError::PeerLeft { doing: "barrier", peer }.into(),
-                };
+                let left = || BootstrapError::PeerLeft { doing: "barrier", peer }.into();
+                let error = shared.blamed_for(rank).unwrap_or_else(left);
                 return Err(shared.check().err().unwrap_or(error));
             }
             let waited = since.get_or_insert_with(Instant::now).elapsed();

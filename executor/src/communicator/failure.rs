@@ -1,5 +1,6 @@
 //! What broke a communicator, and what ends with it.
 
+use super::losses::{Losses, Whole};
 use super::{Log, Page, Shared, rank_page};
 use crate::error::{Doing, ExecutorError};
 use crate::gpu;
@@ -17,8 +18,8 @@ pub(super) struct Failure {
     /// By which peers are told, once.
     voice: Voice,
     told: AtomicBool,
-    /// Of a pair that another communicator's calls made: the numbers of its ranks there.
-    pub(super) names: OnceLock<[u32; 2]>,
+    /// Of a pair that another communicator's calls made: that one.
+    whole: OnceLock<Whole>,
     pub(super) log: Mutex<Log>,
     /// What must end with the communicator.
     pub(super) devices: Option<Arc<gpu::Peers>>,
@@ -30,11 +31,7 @@ pub(super) struct Failure {
     page: Arc<dyn Memory>,
     /// On hosts, once all have come, and if all are on one: the pages of the other ranks.
     near: OnceLock<BTreeMap<u32, Page>>,
-    /// Peers that were lost when they were through with all that they had begun: who needs them from now on finds this. And whether
-    /// this rank alone has lost them.
-    gone: Mutex<BTreeMap<u32, (ExecutorError, bool)>>,
-    /// There are some.
-    bereft: AtomicBool,
+    losses: Arc<Losses>,
 }
 
 /// How a peer was lost.
@@ -63,16 +60,20 @@ impl Failure {
             first: Mutex::default(),
             voice: bootstrap.voice(),
             told: AtomicBool::new(false),
-            names: OnceLock::new(),
+            whole: OnceLock::new(),
             log: Mutex::default(),
             devices,
             forming: Mutex::default(),
             pairs: Mutex::default(),
             page: Arc::clone(page),
             near: OnceLock::new(),
-            gone: Mutex::default(),
-            bereft: AtomicBool::new(false),
+            losses: Arc::default(),
         }
+    }
+
+    /// Of a pair: the communicator whose transfers go through it, and the numbers of its ranks there.
+    pub(super) fn is_part_of(&self, whole: &Failure, names: [u32; 2]) {
+        self.whole.get_or_init(|| Whole { names, losses: Arc::clone(&whole.losses) });
     }
 
     /// What the others tell of themselves, by which all know alike whether one that is lost is missed.
@@ -90,8 +91,7 @@ impl Failure {
         };
         let through = self.near.get().and_then(|near| near.get(&peer)).is_some_and(through);
         if through && loss.landed {
-            self.gone().insert(peer, (error, loss.alone));
-            self.bereft.store(true, Ordering::Release);
+            self.losses.add(peer, error, loss.alone);
         } else if through || loss.alone {
             self.tell(error);
             self.quieten();
@@ -103,38 +103,28 @@ impl Failure {
     /// A peer that is gone, and was not through with launch `seq`.
     #[inline]
     pub(super) fn missing(&self, seq: u64) -> Option<u32> {
-        if !self.bereft.load(Ordering::Acquire) {
+        if !self.losses.are_there() {
             return None;
         }
         let near = self.near.get()?;
-        let through = |peer: &u32| near[peer].get().completed.0.load(Ordering::Acquire);
-        self.gone().keys().copied().find(|peer| through(peer) < seq)
+        let through = |peer| near[&peer].get().completed.0.load(Ordering::Acquire);
+        self.losses.find(|peer| through(peer) < seq)
     }
 
     /// That a peer is gone, if it was lost when it was through.
     pub(super) fn loss_of(&self, peer: u32) -> Option<ExecutorError> {
-        if !self.bereft.load(Ordering::Acquire) {
-            return None;
-        }
-        self.gone().get(&peer).map(|(error, _)| error.clone())
+        self.losses.of(peer)
     }
 
-    /// A peer that was lost when it was through, of which the others hear as this rank does.
-    pub(super) fn bereaved_of(&self) -> Option<u32> {
-        if !self.bereft.load(Ordering::Acquire) {
-            return None;
-        }
-        self.gone().iter().find(|(_, (_, alone))| !alone).map(|(&peer, _)| peer)
+    /// That a rank was lost when it was through, of which the others hear as this rank does: a peer, or, of a pair, one of the whole.
+    pub(super) fn bereavement(&self) -> Option<ExecutorError> {
+        let of_whole = || self.whole.get()?.losses.heard().map(ExecutorError::of_whole);
+        self.losses.heard().or_else(of_whole)
     }
 
     /// What broke the communicator, or will break who needs a peer that is gone.
     pub(super) fn known(&self) -> Option<ExecutorError> {
-        let gone = || self.gone().values().next().map(|(error, _)| error.clone());
-        self.check().err().or_else(gone)
-    }
-
-    fn gone(&self) -> MutexGuard<'_, BTreeMap<u32, (ExecutorError, bool)>> {
-        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
+        self.check().err().or_else(|| self.losses.first())
     }
 
     pub(super) fn log(&self) -> MutexGuard<'_, Log> {
@@ -146,8 +136,8 @@ impl Failure {
         let reason = match &error {
             // What the caller of `abort` said; the peers' errors add who did it.
             ExecutorError::Aborted { reason, .. } => reason.clone(),
-            other => match self.names.get() {
-                Some(names) => other.clone().renumbered(names).to_string(),
+            other => match self.whole.get() {
+                Some(Whole { names, .. }) => other.clone().renumbered(names).to_string(),
                 None => other.to_string(),
             },
         };
@@ -304,7 +294,7 @@ impl Shared {
 
     /// Whether a peer is missing, or the communicator is broken.
     pub fn is_bereft(&self) -> bool {
-        self.failed() || self.failure.bereft.load(Ordering::Acquire)
+        self.failed() || self.failure.losses.are_there()
     }
 
     /// The failure of the communicator, if there is one.
@@ -357,17 +347,17 @@ impl Shared {
         match parting(goodbye, &self.control(peer).left.0) {
             (_, LEFT) => true,
             // This rank is about to hear why; but of one that it has given up it hears nothing more.
-            (_, BROKEN) => self.has_lost(peer) || self.failure.bereaved_of().is_some(),
+            (_, BROKEN) => self.has_lost(peer) || self.failure.bereavement().is_some(),
             // One whose communicator never came up says so by the end of its bootstrap alone.
             (goodbye, _) => goodbye || self.has_lost(peer),
         }
     }
 
-    /// Who is to blame for a peer that has left: one that was lost, if the peer knew of that.
-    pub fn blamed_for(&self, peer: u32) -> u32 {
+    /// The loss that is to blame for a peer which has left: its own, or one that it knew of.
+    pub fn blamed_for(&self, peer: u32) -> Option<ExecutorError> {
         let knew = self.control(peer).left.0.load(Ordering::Acquire) == BROKEN;
-        let lost = || self.failure.bereaved_of().filter(|_| knew && !self.has_lost(peer));
-        lost().unwrap_or(peer)
+        let known = || if knew { self.failure.bereavement() } else { None };
+        self.failure.loss_of(peer).or_else(known)
     }
 
     /// Whether a peer was lost when it was through. One that this rank has given up lives, and may come to launches since.
@@ -385,11 +375,10 @@ impl Shared {
 
     /// That this rank waits for a peer which has left, while it was `doing` something.
     pub fn deserted(&self, peer: u32, doing: Doing) -> ExecutorError {
-        let peer = self.blamed_for(peer);
-        let reason = match self.failure.loss_of(peer) {
-            Some(ExecutorError::PeerLost { reason, .. }) => reason,
-            _ => "it has left the communicator without making this call".to_owned(),
-        };
+        if let Some(loss) = self.blamed_for(peer) {
+            return loss.while_doing(doing);
+        }
+        let reason = "it has left the communicator without making this call".to_owned();
         ExecutorError::PeerLost { peer, pid: self.peers[peer as usize].pid, reason, doing }
     }
 

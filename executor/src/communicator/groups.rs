@@ -157,16 +157,19 @@ impl Communicator {
         // What is installed serves no transfer.
         let none = Installed::none("transfers use none");
         let options = self.shared.options.clone().with_installed(none);
-        let has_left = || self.shared.bootstrap.has_left(peer) == Ok(true);
+        // Of one that leaves for a loss this rank is to hear before.
+        let near = self.shared.peers[peer as usize].same_node;
+        let parted = || !near || self.shared.has_left(peer);
+        let has_left = || self.shared.bootstrap.has_left(peer) == Ok(true) && parted();
         let form = || {
             let mut begun = self.begin(&end, &options)?;
             match begun.greet(has_left)? {
                 true => begun.come(),
-                false => Err(self.shared.deserted(peer, Doing::default())),
+                false => Err(self.shared.deserted(peer, Doing::default()).of_whole()),
             }
         };
         let formed = self.shared.failure.unless_broken(&end, form)?;
-        formed.shared.failure.names.get_or_init(|| self.pair_names(peer));
+        formed.shared.failure.is_part_of(&self.shared.failure, self.pair_names(peer));
         Ok(formed)
     }
 

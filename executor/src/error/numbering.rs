@@ -64,6 +64,12 @@ impl ExecutorError {
             }
             E::Transport(error) => E::Transport(of_transport(error, name)),
             E::Bootstrap(error) => E::Bootstrap(of_bootstrap(error, name)),
+            E::OfWhole { source } => match Arc::unwrap_or_clone(source) {
+                E::PeerLost { peer, pid, reason, doing: then } => {
+                    E::PeerLost { peer, pid, reason, doing: doing(then) }
+                }
+                other => other,
+            },
             other => other,
         }
     }

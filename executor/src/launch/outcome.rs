@@ -193,16 +193,7 @@ impl Launch<'_> {
     pub(super) fn broken(&self, state: &ContextState) -> ExecutorError {
         let now = self.doing(state);
         match self.shared.check() {
-            Err(ExecutorError::PeerLost { peer, pid, reason, .. }) => {
-                ExecutorError::PeerLost { peer, pid, reason, doing: now }
-            }
-            Err(ExecutorError::Aborted { by, reason, .. }) => {
-                ExecutorError::Aborted { by, reason, doing: now }
-            }
-            Err(ExecutorError::Link { peer, reason, .. }) => {
-                ExecutorError::Link { peer, reason, doing: now }
-            }
-            Err(other) => other,
+            Err(error) => error.while_doing(now),
             Ok(()) => ExecutorError::Aborted {
                 by: self.shared.rank,
                 reason: "unknown".to_owned(),

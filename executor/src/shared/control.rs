@@ -21,7 +21,7 @@ pub const FOREIGN: u64 = u64::MAX;
 
 /// The owner has left in good order.
 pub const LEFT: u64 = 1;
-/// The owner has left a communicator that was broken, or whose ranks had lost one.
+/// The owner has left a communicator that was broken, or whose ranks had lost one; or a pair of one whose ranks had.
 pub const BROKEN: u64 = 2;
 
 /// A rank's control page.
