@@ -1,6 +1,7 @@
 //! Communicators: the ranks that make calls together.
 
 mod barrier;
+mod by_code;
 mod contexts;
 mod exit;
 mod failure;
@@ -13,7 +14,6 @@ mod meet;
 mod options;
 mod registration;
 mod turns;
-mod uneven;
 
 use crate::collectives::Queues;
 use crate::error::{Doing, ExecutorError};
@@ -34,6 +34,7 @@ use antiphon_hal::{Backend, Device, Effort, Memory, Stream};
 use antiphon_memory::process;
 use antiphon_switch::SoftwareGroups;
 use antiphon_transport::{Peer, Registry, Transport};
+use by_code::CodedCalls;
 use contexts::Contexts;
 use failure::Failure;
 use invitations::Invitations;
@@ -47,9 +48,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use uneven::UnevenCalls;
 
 pub use antiphon_bootstrap::unix::{HOST_VARIABLE, Rendezvous};
+pub use by_code::CallSeries;
 pub(crate) use groups::{Direction, Purpose, Way};
 pub use options::{KernelForm, Options};
 
@@ -117,7 +118,7 @@ pub(crate) struct Shared {
     subsets: Mutex<BTreeMap<Vec<u32>, u64>>,
     mirrors: Option<Mirrors>,
     invitations: Arc<Invitations>,
-    uneven: Arc<UnevenCalls>,
+    coded: Arc<CodedCalls>,
     /// Their communicators end after this one, and know nothing of it.
     pub queues: Queues,
 }

@@ -2,6 +2,7 @@
 
 mod numbering;
 
+use crate::communicator::CallSeries;
 use crate::selection::SelectionError;
 use antiphon_bootstrap::BootstrapError;
 use antiphon_bootstrap::launcher::LauncherError;
@@ -209,14 +210,17 @@ pub enum ExecutorError {
         /// Its call.
         theirs: String,
     },
-    /// For a call over several nodes some ranks chose code and others transfers, which would never meet.
+    /// For a call some ranks chose code, and others what never meets code.
     #[error(
-        "call {number} of those over nodes with blocks of lengths of their own differs between ranks: rank {rank} makes it by transfers, rank {peer} by code {code}; register the same code and selector on every rank, and make the same calls in the same order"
+        "call {number} of those {series} differs between ranks: rank {rank} makes it by {}, rank {peer} by code {code}; register the same code and selector on every rank, and make the same calls in the same order",
+        .series.otherwise()
     )]
     Diverged {
+        /// What kind of call it is.
+        series: CallSeries,
         /// The rank that reports.
         rank: u32,
-        /// Which of the communicator's alltoallv and allgatherv calls it is, counted from 1.
+        /// Which of the communicator's calls of that kind it is, counted from 1.
         number: u64,
         /// The other rank.
         peer: u32,

@@ -38,7 +38,7 @@ mod waiting;
 
 pub use allocation::{Allocation, release};
 pub use collectives::{Collectives, Factor, Group, Request, What};
-pub use communicator::{Communicator, HOST_VARIABLE, KernelForm, Options, Rendezvous};
+pub use communicator::{CallSeries, Communicator, HOST_VARIABLE, KernelForm, Options, Rendezvous};
 pub use error::{Doing, ExecutorError, Wait, Waits};
 pub use executor::{Call, Executor};
 pub use plan_cache::LoadedPlan;

@@ -111,7 +111,8 @@ impl Collectives {
         };
         let queue = &stream.map_or_else(|| self.own_stream(), |own| Ok(Arc::clone(own)))?;
         let &Coded { dtype, op, .. } = coded;
-        let meeting = Meeting { name: &coded.name(), bytes: coded.bytes, dtype, op };
+        let code = &coded.code.with_version();
+        let meeting = Meeting { name: &coded.name(), code, bytes: coded.bytes, dtype, op };
         gpu.meet(&self.communicator().shared, &**queue, &meeting)?;
         // SAFETY: as this function's.
         unsafe { self.enter(coded, Some(queue))? };

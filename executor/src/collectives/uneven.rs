@@ -5,6 +5,7 @@ use super::prepared::{Blocks, Prepared, check_sizes, present, present_mut};
 use super::served::Served;
 use super::transfers::Transfer;
 use super::{Collectives, code_unsupported};
+use crate::communicator::CallSeries;
 use crate::error::ExecutorError;
 use crate::registry::RegisteredCode;
 use crate::selection::Wish;
@@ -83,11 +84,11 @@ impl Collectives {
         if self.together() {
             return;
         }
+        let shared = &self.communicator().shared;
         match means {
-            Means::Transfers => self.communicator().uneven_by_transfers(),
+            Means::Transfers => shared.count_otherwise(CallSeries::Uneven),
             Means::Code(code) => {
-                let code = format!("`{}` {}", code.name(), code.version());
-                self.communicator().uneven_by_code(&code);
+                shared.count_by_code(CallSeries::Uneven, &code.with_version());
             }
         }
     }

@@ -33,7 +33,7 @@ pub(super) struct Join {
     mirrors: Option<Mirrors>,
     failure: Arc<Failure>,
     invitations: Arc<Invitations>,
-    uneven: Arc<UnevenCalls>,
+    coded: Arc<CodedCalls>,
     page: Arc<dyn Memory>,
     token: Box<u64>,
     tuning: Tuning,
@@ -94,10 +94,10 @@ impl Join {
         let mirrored = mirrors.as_ref().map(Mirrors::memory);
         [Some(&page), mirrored].into_iter().flatten().for_each(|memory| ports.keep(memory));
         let invitations = Arc::<Invitations>::default();
-        let uneven = Arc::new(UnevenCalls::new(rank, world));
+        let coded = Arc::new(CodedCalls::new(rank, world));
         let listener = Listener {
             invitations: Arc::clone(&invitations),
-            uneven: Arc::clone(&uneven),
+            coded: Arc::clone(&coded),
             regions: Arc::clone(&regions),
             ports: Arc::clone(&ports),
             failure: Arc::clone(&failure),
@@ -140,7 +140,7 @@ impl Join {
             mirrors,
             failure,
             invitations,
-            uneven,
+            coded,
             page,
             token,
             tuning,
@@ -399,7 +399,7 @@ impl Probed {
             page: join.page,
             failure: join.failure,
             invitations: join.invitations,
-            uneven: join.uneven,
+            coded: join.coded,
             queues: Queues::default(),
             splits: AtomicU64::new(0),
             subsets: Mutex::default(),

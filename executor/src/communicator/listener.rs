@@ -9,7 +9,7 @@ pub(super) struct Listener {
     pub(super) ports: Arc<Ports>,
     pub(super) failure: Arc<Failure>,
     pub(super) invitations: Arc<Invitations>,
-    pub(super) uneven: Arc<UnevenCalls>,
+    pub(super) coded: Arc<CodedCalls>,
 }
 
 /// What comes on [`CONTROL`] is heard until this goes.
@@ -56,8 +56,8 @@ impl Handler for Listener {
             )
         } else if tag == invitations::PAIR {
             ("message about a pair", self.invitations.receive(from, payload))
-        } else if tag == uneven::BY_CODE {
-            let heard = self.uneven.hear(from, payload);
+        } else if let Some(series) = CallSeries::of_tag(tag) {
+            let heard = self.coded.hear(series, from, payload);
             let heard = heard.map(|differs| differs.into_iter().for_each(|error| self.end(error)));
             ("message about a call by code", heard)
         } else {

@@ -45,8 +45,8 @@ impl ExecutorError {
             E::Mismatch { rank, seq, own, peer, theirs } => {
                 E::Mismatch { rank: name(rank), seq, own, peer: name(peer), theirs }
             }
-            E::Diverged { rank, number, peer, code } => {
-                E::Diverged { rank: name(rank), number, peer: name(peer), code }
+            E::Diverged { series, rank, number, peer, code } => {
+                E::Diverged { series, rank: name(rank), number, peer: name(peer), code }
             }
             E::PeerLost { peer, pid, reason, doing: then } => {
                 E::PeerLost { peer: name(peer), pid, reason, doing: doing(then) }
@@ -173,7 +173,13 @@ mod tests {
             ExecutorError::Stalled { rank: 0, seq: 1, plan: text(), limit, waits: waits(1) },
             ExecutorError::Freed { rank: 0, seq: 1, plan: text(), peer: 1 },
             ExecutorError::Mismatch { rank: 0, seq: 1, own: text(), peer: 1, theirs: text() },
-            ExecutorError::Diverged { rank: 0, number: 3, peer: 1, code: text() },
+            ExecutorError::Diverged {
+                series: crate::CallSeries::Uneven,
+                rank: 0,
+                number: 3,
+                peer: 1,
+                code: text(),
+            },
             ExecutorError::PeerLost { peer: 1, pid: 9, reason: text(), doing: doing() },
             ExecutorError::Link { peer: 1, reason: text(), doing: doing() },
             ExecutorError::Aborted { by: 1, reason: text(), doing: doing() },

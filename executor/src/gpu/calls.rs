@@ -3,7 +3,8 @@
 //! Kernels see by themselves where they look for a peer's buffers that the peer calls something else. Where they do not, or
 //! where the peer's call is of another plan or of other sizes, and so in another context, calls are compared in their order on
 //! the stream, which is the same on all ranks. Collectives by name are compared in their order on the communicator as well: where
-//! ranks make one on streams of different numbers, the stream has nothing to compare it with.
+//! ranks make one on streams of different numbers, the stream has nothing to compare it with; and once graphs have some calls on the
+//! stream, whose replays nobody counts. All ranks record a collective by name, or none.
 
 use super::Gpu;
 use super::context::{Called, Context};
@@ -29,9 +30,11 @@ pub fn differs(shared: &Shared, context: &Context) -> Option<ExecutorError> {
 pub struct Turn {
     /// The number of the stream.
     pub stream: u32,
-    /// Which call on it; none where graphs may have some between them.
-    pub turn: Option<u64>,
-    /// Which collective by name on the communicator; none for what is not, and where graphs may have some between them.
+    /// Which call on it that is not recorded.
+    pub turn: u64,
+    /// Whether graphs may have launched others between them.
+    pub graphs: bool,
+    /// Which collective by name on the communicator that is not recorded; none for what is not by name.
     pub named: Option<u64>,
     /// Which call on the communicator; 0 for one that is recorded.
     pub seq: u64,
@@ -60,7 +63,7 @@ impl Gpu {
         log.seq += 1;
         log.chain = mix(log.chain, fingerprint);
         let (seq, (turn, graphs)) = (log.seq, log.call_on(stream));
-        let named = if order == OrderOf::Communicator { log.call_by_name() } else { None };
+        let named = (order == OrderOf::Communicator).then(|| log.call_by_name());
         shared.control(shared.rank).publish(&LaunchRecord {
             seq,
             chain: log.chain,
@@ -76,7 +79,7 @@ impl Gpu {
             // To who is on another node, whether the call has to do with it or not: it may call something else.
             proxy.describe(seq);
         }
-        Turn { stream, turn: (!graphs).then_some(turn), named, seq, fingerprint }
+        Turn { stream, turn, graphs, named, seq, fingerprint }
     }
 }
 
@@ -101,9 +104,9 @@ pub fn others(shared: &Shared, own: &Turn) -> Option<ExecutorError> {
 
 /// What a peer has called in the same turn on the stream, if that is something else.
 fn other_on_stream(own: &Turn, theirs: &ControlPage) -> Option<LaunchRecord> {
-    let turn = (own.turn?, 0);
     theirs.find(|record| {
-        (record.arena, record.input) == (own.stream.into(), turn)
+        !own.graphs
+            && (record.arena, record.input) == (own.stream.into(), (own.turn, 0))
             && record.fingerprint != own.fingerprint
     })
 }
@@ -115,7 +118,7 @@ fn other_by_name(own: &Turn, mine: &ControlPage, theirs: &ControlPage) -> Option
     let number = own.named?;
     let other = theirs.find(|record| record.output.0 == number)?;
     let stream = u64::from(own.stream);
-    let is_paired = own.turn.is_some_and(|turn| has_made(theirs, stream, turn, own.fingerprint))
+    let is_paired = has_made(theirs, stream, own.turn, own.fingerprint)
         || has_made(mine, other.arena, other.input.0, other.fingerprint);
     (other.fingerprint != own.fingerprint && !is_paired).then_some(other)
 }
@@ -135,7 +138,7 @@ fn has_made(page: &ControlPage, stream: u64, turn: u64, fingerprint: u64) -> boo
 pub fn has_entered(shared: &Shared, context: &Context, peer: u32) -> Option<bool> {
     let Called { turn: own, .. } = context.called()?;
     let (page, stream) = (shared.control(peer), own.stream.into());
-    own.turn.map(|turn| has_made(page, stream, turn, own.fingerprint))
+    (!own.graphs).then(|| has_made(page, stream, own.turn, own.fingerprint))
 }
 
 /// That a kernel has seen that a peer called something else.
@@ -187,7 +190,7 @@ mod tests {
         let mut log = Log::default();
         for (&(stream, is_by_name, fingerprint), seq) in rank.iter().zip(1..) {
             let (turn, _) = log.call_on(stream);
-            let named = if is_by_name { log.call_by_name() } else { None };
+            let named = is_by_name.then(|| log.call_by_name());
             page.publish(&LaunchRecord {
                 seq,
                 fingerprint,
@@ -196,7 +199,7 @@ mod tests {
                 output: (named.unwrap_or(0), 0),
                 ..LaunchRecord::default()
             });
-            turns.push(Turn { stream, turn: Some(turn), named, seq, fingerprint });
+            turns.push(Turn { stream, turn, graphs: false, named, seq, fingerprint });
         }
         (page, turns)
     }

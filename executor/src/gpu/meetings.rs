@@ -1,12 +1,12 @@
 //! Meetings of all ranks before code runs: on the host, beside whatever their streams do.
 //!
 //! A meeting launches nothing, so that it is no part of a graph that its stream is recorded into. It has a number and a turn on its
-//! stream as launches have, by which a rank that called something else is found before the time limit; and neither while the stream
-//! is recorded.
+//! stream as launches have, by which a rank that called something else is found before the time limit. While the stream is recorded it
+//! has neither, and the ranks tell each other which of the calls that they record code makes.
 
 use super::Gpu;
 use super::calls::{self, Shown, Turn};
-use crate::communicator::Shared;
+use crate::communicator::{CallSeries, Shared};
 use crate::error::{ExecutorError, Waits};
 use crate::executor::{OrderOf, mix};
 use antiphon_bootstrap::BootstrapError;
@@ -24,6 +24,8 @@ const MARK: &str = "antiphon meeting: ";
 pub struct Meeting<'a> {
     /// What is called.
     pub name: &'a str,
+    /// The code that makes the call, as ranks name it that make it by something else.
+    pub code: &'a str,
     /// Bytes of input and output.
     pub bytes: (u64, u64),
     /// Their type.
@@ -76,7 +78,10 @@ impl Gpu {
         if recorded {
             // As a launch that is recorded.
             log.record_on(stream);
-            return Ok(Turn { stream, turn: None, named: None, seq: 0, fingerprint });
+            drop(log);
+            shared.count_by_code(CallSeries::Recorded, meeting.code);
+            let (turn, graphs, named, seq) = (0, true, None, 0);
+            return Ok(Turn { stream, turn, graphs, named, seq, fingerprint });
         }
         let (bytes, shape) = (meeting.bytes, meeting.shape());
         let (name, order) = (meeting.name, OrderOf::Communicator);

@@ -5,7 +5,7 @@ use super::calls::Shown;
 use super::context::{Called, Context, Given, Reader};
 use super::words::Words;
 use super::{Gpu, Recent, Shape};
-use crate::communicator::Shared;
+use crate::communicator::{CallSeries, Shared};
 use crate::error::ExecutorError;
 use crate::executor::{Call, OrderOf};
 use crate::shared::arena::BlockBytes;
@@ -120,6 +120,10 @@ impl Gpu {
         self.tell_regions(shared, context, [buffers.input.region, buffers.output.region])?;
         let blocks = context.keep_blocks(self, &reader, blocks)?;
         context.read(self, &recent.tables, &reader)?;
+        if recorded && recent.shape.order == OrderOf::Communicator {
+            shared.count_otherwise(CallSeries::Recorded);
+            shared.check()?;
+        }
         Ok(Ready { recorded, buffers, blocks })
     }
 

@@ -129,6 +129,11 @@ impl RegisteredCode {
         self.version
     }
 
+    /// Name and version, for messages.
+    pub(crate) fn with_version(&self) -> String {
+        format!("`{}` {}", self.name, self.version)
+    }
+
     /// The collective that it computes.
     pub fn collective(&self) -> &Collective {
         &self.collective

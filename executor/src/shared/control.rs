@@ -81,8 +81,8 @@ pub struct LaunchRecord {
     /// Region and offset of the input ([`FOREIGN`]: address in the owner's process). On devices, which call on the stream
     /// it is, and 1 where graphs have some that nobody counts.
     pub input: (u64, u64),
-    /// Region and offset of the output. On devices, which of the communicator's collectives by name it is, 0 for what is none
-    /// and where graphs may have some; and nothing.
+    /// Region and offset of the output. On devices, which of the communicator's collectives by name it is, 0 for what is none;
+    /// and nothing.
     pub output: (u64, u64),
     /// Input and output bytes.
     pub bytes: (u64, u64),

@@ -1,6 +1,7 @@
 //! Calls of ranks on devices that registered code serves: alone, in groups and in graphs, and ranks that disagree or fail.
 
 use crate::devices::devices;
+use crate::faults::await_failure;
 use crate::{backend, device, on_devices, on_simulator, options};
 use antiphon::executor::hal::{Backend, Memory, Stream, driver};
 use antiphon::executor::selection::SelectionError;
@@ -13,8 +14,9 @@ use antiphon::plan::model::Collective;
 use antiphon::{DataType, ReduceOp};
 use antiphon_tests::recorder::Recorder;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 const WORLD: u32 = 2;
 const ELEMENTS: usize = 300;
@@ -405,6 +407,60 @@ fn what_code_launches_is_recorded_and_replays_do_not_call_it() {
         });
         // Twice a chain: alone, while it is recorded, and alone again.
         assert_eq!(code.calls.load(Ordering::Relaxed), WORLD * 6);
+    }
+}
+
+#[test]
+fn ranks_that_disagree_are_told_so_beside_graphs() {
+    let test = "coded::ranks_that_disagree_are_told_so_beside_graphs";
+    let Some(simulated) = on_simulator(test) else { return };
+    let application = &Recorder::new(&simulated, backend());
+    // Who takes code, where the others take a plan; and whether that is recorded, or comes behind what was.
+    for (coder, records) in [(0, true), (1, true), (0, false), (1, false)] {
+        let (registry, code) = adding();
+        let differ = Arc::new(AtomicBool::new(false));
+        let chosen = Arc::clone(&differ);
+        registry.set_selector(move |_| {
+            let is_coded = chosen.load(Ordering::Relaxed) && RANK.get() == coder;
+            Some(if is_coded { "adding" } else { "allreduce_hub" }.to_owned())
+        });
+        let options = over(&registry).with_timeout(Some(Duration::from_secs(60)));
+        let errors = on_devices(&devices(WORLD, 2), &options, |communicator| {
+            RANK.set(communicator.rank());
+            let (raw, stream) = recordable(application, &communicator);
+            let rank = Rank::new(&communicator, stream);
+            let request = rank.request(0, DataType::U32);
+            let call = || rank.call(&request, true);
+            call().unwrap();
+            application.finish(raw);
+            communicator.barrier().unwrap();
+            let same = application.record_on_thread(raw, || call().unwrap());
+            communicator.barrier().unwrap();
+            differ.store(true, Ordering::Relaxed);
+            communicator.barrier().unwrap();
+            if records {
+                let other = application.record_on_thread(raw, || _ = call());
+                application.destroy(other);
+            } else {
+                _ = call();
+            }
+            application.destroy(same);
+            await_failure(&communicator)
+        });
+        let told = errors.iter().find(|error| match error {
+            ExecutorError::Diverged { .. } => records,
+            ExecutorError::Mismatch { .. } => !records,
+            _ => false,
+        });
+        let told = told.unwrap_or_else(|| panic!("{coder}, {records}: {errors:?}")).to_string();
+        let parts = match records {
+            true => ["call 2 of those by name that are recorded", "a plan", "code `adding` 1"],
+            false => ["launch 2 ", "allreduce", "code adding 1"],
+        };
+        for part in parts {
+            assert!(told.contains(part), "{coder}, {records}: {told}");
+        }
+        assert_eq!(code.calls.load(Ordering::Relaxed), 0, "{coder}, {records}");
     }
 }
 
