@@ -322,15 +322,11 @@ mod tests {
 
     #[test]
     fn a_side_that_cannot_be_launched_breaks_its_pair_unless_its_arguments_are_wrong() {
-        let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
-        let ends = Communicator::in_process(2, &options).unwrap();
-        let [zero, one] = [0, 1].map(|rank: usize| Collectives::new(&ends[rank]).unwrap());
+        let ends = ranks(2);
         let (mut byte, other) = (0u8, 7u8);
         let receive = Transfer::receive(&raw mut byte, 1, DataType::U8, 1);
         let send = Transfer::send(&raw const other, 1, DataType::U8, 0);
-        let begun = [(&zero, &receive), (&one, &send)]
-            .map(|(on, transfer)| on.communicator().pair(transfer.way));
-        let [here, there] = begun.map(|formed| formed().unwrap());
+        let [(zero, here), (one, there)] = pair([(&ends[0], &receive), (&ends[1], &send)]);
         let saw = String::new();
         let wrong = ExecutorError::Argument { what: "try", saw, allowed: "nothing" };
         send.unmatched(&one, &there, wrong);
@@ -341,17 +337,8 @@ mod tests {
         assert!(told.contains("rank 0") && told.contains("there is no room"), "{told}");
         // Rank 0 waits for a send that has not been made, nor will be.
         let launch = TransferLaunch::new(&zero, &here, &receive);
-        let error = launch.and_then(|launch| {
-            loop {
-                match launch.poll(Effort::Wait) {
-                    TaskState::Pending => {}
-                    TaskState::Done(ended) => {
-                        break ended.map_err(|e| own_error(HalError::Task(e)));
-                    }
-                }
-            }
-        });
-        let text = error.unwrap_err().to_string();
+        let error = launch.map_or_else(|error| error, |launch| failure_of(&launch));
+        let text = error.to_string();
         assert!(text.contains("aborted by rank 1") && text.contains("there is no room"), "{text}");
     }
 
@@ -359,15 +346,11 @@ mod tests {
     #[test]
     fn of_a_loss_that_a_transfers_other_rank_left_for_the_lost_one_is_named() {
         for lost in [0, 2] {
-            let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
-            let mut ends = Communicator::in_process(4, &options).unwrap();
-            let [one, three] = [1, 3].map(|rank: usize| Collectives::new(&ends[rank]).unwrap());
+            let mut ends = ranks(4);
             let (mut byte, other) = (0u8, 7u8);
             let receive = Transfer::receive(&raw mut byte, 1, DataType::U8, 3);
             let send = Transfer::send(&raw const other, 1, DataType::U8, 1);
-            let begun = [(&one, &receive), (&three, &send)]
-                .map(|(on, transfer)| on.communicator().pair(transfer.way));
-            let [here, there] = begun.map(|formed| formed().unwrap());
+            let [(one, here), (three, there)] = pair([(&ends[1], &receive), (&ends[3], &send)]);
             let launch = TransferLaunch::new(&one, &here, &receive).unwrap();
 
             ends[3].hears_of_a_loss(lost);
@@ -391,8 +374,7 @@ mod tests {
     #[test]
     fn who_is_not_there_to_form_a_pair_is_named_unless_it_left_for_a_loss() {
         for (peer, bereaved) in [(0, false), (1, false), (0, true), (1, true)] {
-            let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
-            let mut ends = Communicator::in_process(4, &options).unwrap();
+            let mut ends = ranks(4);
             if bereaved {
                 ends[peer as usize].hears_of_a_loss(3);
             }
@@ -410,6 +392,21 @@ mod tests {
             let what = format!("receive on rank 2, from rank {peer}: rank {named} ");
             assert!(error.to_string().starts_with(&what), "{error}");
         }
+    }
+
+    fn ranks(world: u32) -> Vec<Communicator> {
+        let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
+        Communicator::in_process(world, &options).unwrap()
+    }
+
+    /// The two ends of the pair that these transfers of two ranks go through, each behind its rank's collectives.
+    fn pair(sides: [(&Communicator, &Transfer); 2]) -> [(Collectives, Collectives); 2] {
+        let begun = sides.map(|(rank, transfer)| {
+            let on = Collectives::new(rank).unwrap();
+            let formed = on.communicator().pair(transfer.way);
+            (on, formed)
+        });
+        begun.map(|(on, formed)| (on, formed().unwrap()))
     }
 
     fn until(holds: impl Fn() -> bool) {

@@ -250,10 +250,8 @@ fn deserted(
     let launch = Some((called, context.plan.name().to_owned()));
     let doing = Doing { launch, waits };
     Some(match shared.ports.lost(peer) {
-        Some(ExecutorError::Link { peer, reason, .. }) => {
-            ExecutorError::Link { peer, reason, doing }
-        }
-        _ => shared.deserted(peer, doing),
+        Some(lost) => lost.while_doing(doing),
+        None => shared.deserted(peer, doing),
     })
 }
 
