@@ -219,7 +219,7 @@ impl Collectives {
     }
 
     /// Makes a call. Without a stream it is complete on return. With one the call goes on by itself after the return, and
-    /// completes in stream order.
+    /// completes in stream order. A call on a device's stream is recorded into a graph on all ranks, or on none.
     ///
     /// # Errors
     /// What is wrong with the call, or why it could not be completed; of a call on a stream that fails later, the stream's
