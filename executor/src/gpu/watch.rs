@@ -113,7 +113,9 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
             continue;
         }
         let progress = context.progress();
-        if let Some(error) = fault(shared, gpu, &context, marks[0], &progress) {
+        let launch =
+            Begun { shared, gpu, context: &context, number: marks[0], progress: &progress };
+        if let Some(error) = launch.fault() {
             shared.end(error);
             continue;
         }
@@ -123,14 +125,13 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
             Some(then) => {
                 let waited = then.since.elapsed();
                 context.ask(&gpu.asker);
-                let deserted = || deserted((shared, gpu), &context, marks[0], &progress);
-                let freed = || freed((shared, gpu), &context, marks[0], &progress);
                 let differs = calls::differs(shared, &context);
-                if let Some(error) = differs.or_else(deserted).or_else(freed) {
+                let alone = || launch.deserted().or_else(|| launch.freed());
+                if let Some(error) = differs.or_else(alone) {
                     shared.end(error);
                 } else if let Some(limit) = shared.options.timeout.filter(|&limit| waited >= limit)
                 {
-                    shared.end(stalled(shared, &context, limit, marks[0], &progress));
+                    shared.end(launch.stalled(limit));
                 }
             }
             None => {
@@ -162,10 +163,15 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
     busy
 }
 
-/// Where each block stands that has said so in a launch.
-fn places(launch: u64, progress: &[[u64; 2]]) -> impl Iterator<Item = (u32, Where)> + '_ {
-    let said = (0..).zip(progress).filter(move |(_, [at, _])| *at >> 32 == launch & 0xFFFF_FFFF);
-    said.filter_map(|(block, [at, _])| Some((block, Where::unpack(*at as u32)?)))
+/// A launch that has begun and is not over.
+struct Begun<'a> {
+    shared: &'a Shared,
+    gpu: &'a Gpu,
+    context: &'a Context,
+    /// As the device counts the context's.
+    number: u64,
+    /// What its blocks have said.
+    progress: &'a [[u64; 2]],
 }
 
 /// An instruction, by its place in its block.
@@ -174,138 +180,128 @@ fn instruction(own: &RankLayout, block: u32, index: u32) -> Option<Instruction> 
     own.instructions.get(start as usize + index as usize).copied()
 }
 
-/// Why a launch cannot go on, if a block says so.
-fn fault(
-    shared: &Shared,
-    gpu: &Gpu,
-    context: &Context,
-    launch: u64,
-    progress: &[[u64; 2]],
-) -> Option<ExecutorError> {
-    let own = &context.plan.layout().ranks[shared.rank as usize];
-    places(launch, progress).find_map(|(block, place)| match place {
-        Where::Mismatch(peer) => Some(calls::mismatched(shared, context, peer)),
-        Where::Unequal(index) => {
-            let Some(Instruction::MoveBlock { index }) = instruction(own, block, index) else {
-                return None;
-            };
-            Some(unequal(gpu, context, launch, own.block_moves[index as usize]))
-        }
-        _ => None,
-    })
-}
-
-fn unequal(gpu: &Gpu, context: &Context, launch: u64, moved: BlockMove) -> ExecutorError {
-    let called = context.called();
-    let recorded = || context.recorded_element.load(Ordering::Relaxed);
-    let element = called.map_or_else(recorded, |called| called.element).max(1);
-    let elements = |block| context.block_bytes(gpu, launch, block).unwrap_or(0) / element;
-    let name = crate::diagnose::runtime_block;
-    let BlockMove { source, destination, .. } = moved;
-    ExecutorError::Unequal {
-        seq: called.map_or(0, |called| called.turn.seq),
-        plan: context.plan.name().to_owned(),
-        sender: source.rank,
-        sent: elements(source),
-        source_block: name(source),
-        receiver: destination.rank,
-        expected: elements(destination),
-        destination: name(destination),
+impl Begun<'_> {
+    /// Where each block stands that has said so.
+    fn places(&self) -> impl Iterator<Item = (u32, Where)> + '_ {
+        let number = self.number & 0xFFFF_FFFF;
+        let said = (0..).zip(self.progress).filter(move |(_, [at, _])| *at >> 32 == number);
+        said.filter_map(|(block, [at, _])| Some((block, Where::unpack(*at as u32)?)))
     }
-}
 
-/// That a block of a launch which no longer moves waits for a peer that has left, or whose link is lost: what it did for the launch
-/// would have been seen.
-fn deserted(
-    (shared, gpu): (&Shared, &Gpu),
-    context: &Context,
-    launch: u64,
-    progress: &[[u64; 2]],
-) -> Option<ExecutorError> {
-    let own = &context.plan.layout().ranks[shared.rank as usize];
-    // What a block noted last it may have waited for long ago: a peer that made the call did its part.
-    // Who left in good order did its part of what it entered. Of replays of graphs, and over a link that is lost, it alone is known
-    // what was told to be over.
-    let over = |peer: u32| context.has_completed(gpu, peer, launch);
-    let left = |peer: &u32| match shared.has_left(*peer) {
-        true => !calls::has_entered(shared, context, *peer).unwrap_or_else(|| over(*peer)),
-        false => shared.ports.lost(*peer).is_some() && !over(*peer),
-    };
-    let awaited = |(block, place): (u32, Where)| match place {
-        Where::Arena(peer) | Where::Descriptor(peer) | Where::Region(peer) => Some(peer),
-        Where::Packets(_) => {
-            context.plan.uses(shared.rank).packet_writers.iter().copied().find(left)
-        }
-        Where::Instruction(index) => {
-            let Some(Instruction::Wait { channel, .. }) = instruction(own, block, index) else {
-                return None;
-            };
-            Some(own.channels[channel as usize].peer)
-        }
-        _ => None,
-    };
-    let peer = places(launch, progress).filter_map(awaited).find(left)?;
-    let called = context.called().map_or(0, |called| called.turn.seq);
-    let waits = waits(shared, context, launch, progress);
-    let launch = Some((called, context.plan.name().to_owned()));
-    let doing = Doing { launch, waits };
-    Some(match shared.ports.lost(peer) {
-        Some(lost) => lost.while_doing(doing),
-        None => shared.deserted(peer, doing),
-    })
-}
-
-/// That a block of a launch which no longer moves waits for memory that its peer freed before it was mapped here, so that it never
-/// is.
-fn freed(
-    (shared, gpu): (&Shared, &Gpu),
-    context: &Context,
-    launch: u64,
-    progress: &[[u64; 2]],
-) -> Option<ExecutorError> {
-    let is_freed = |&(block, peer): &(u32, u32)| {
-        let unfound = || context.unfound(gpu, (block, peer), launch);
-        // Asked again: of what a block has found, and its peer's launch is through with, the peer may say that it is gone.
-        let mut gone = unfound().into_iter().filter(|&region| gpu.tables.is_gone(peer, region));
-        gone.any(|region| unfound().contains(&region))
-    };
-    let mut awaited = places(launch, progress).filter_map(|(block, place)| match place {
-        Where::Region(peer) => Some((block, peer)),
-        _ => None,
-    });
-    let (_, peer) = awaited.find(is_freed)?;
-    Some(ExecutorError::Freed {
-        rank: shared.rank,
-        seq: context.called().map_or(0, |called| called.turn.seq),
-        plan: context.plan.name().to_owned(),
-        peer,
-    })
-}
-
-fn stalled(
-    shared: &Shared,
-    context: &Context,
-    limit: Duration,
-    launch: u64,
-    progress: &[[u64; 2]],
-) -> ExecutorError {
-    ExecutorError::Stalled {
-        rank: shared.rank,
-        seq: context.called().map_or(0, |called| called.turn.seq),
-        plan: context.plan.name().to_owned(),
-        limit,
-        waits: Waits([waits(shared, context, launch, progress).0, calls::last(shared)].concat()),
+    fn own(&self) -> &RankLayout {
+        &self.context.plan.layout().ranks[self.shared.rank as usize]
     }
-}
 
-/// Where the blocks of a launch stand, in words.
-pub fn waits(shared: &Shared, context: &Context, launch: u64, progress: &[[u64; 2]]) -> Waits {
-    let own = &context.plan.layout().ranks[shared.rank as usize];
-    let wait = |(block, place)| {
-        let (op, what) = describe(shared, context, own, block, place);
-        Wait { rank: shared.rank, block, op, what }
-    };
-    Waits(places(launch, progress).map(wait).collect())
+    /// Its number on the communicator; 0 of one that a graph has.
+    fn seq(&self) -> u64 {
+        self.context.called().map_or(0, |called| called.turn.seq)
+    }
+
+    fn plan(&self) -> String {
+        self.context.plan.name().to_owned()
+    }
+
+    /// Why it cannot go on, if a block says so.
+    fn fault(&self) -> Option<ExecutorError> {
+        let own = self.own();
+        self.places().find_map(|(block, place)| match place {
+            Where::Mismatch(peer) => Some(calls::mismatched(self.shared, self.context, peer)),
+            Where::Unequal(index) => {
+                let Some(Instruction::MoveBlock { index }) = instruction(own, block, index) else {
+                    return None;
+                };
+                Some(self.unequal(own.block_moves[index as usize]))
+            }
+            _ => None,
+        })
+    }
+
+    fn unequal(&self, moved: BlockMove) -> ExecutorError {
+        let Begun { gpu, context, number, .. } = *self;
+        let recorded = || context.recorded_element.load(Ordering::Relaxed);
+        let element = context.called().map_or_else(recorded, |called| called.element).max(1);
+        let elements = |block| context.block_bytes(gpu, number, block).unwrap_or(0) / element;
+        let name = crate::diagnose::runtime_block;
+        let BlockMove { source, destination, .. } = moved;
+        ExecutorError::Unequal {
+            seq: self.seq(),
+            plan: self.plan(),
+            sender: source.rank,
+            sent: elements(source),
+            source_block: name(source),
+            receiver: destination.rank,
+            expected: elements(destination),
+            destination: name(destination),
+        }
+    }
+
+    /// That a block of a launch which no longer moves waits for a peer that has left, or whose link is lost: what it did for the
+    /// launch would have been seen.
+    fn deserted(&self) -> Option<ExecutorError> {
+        let Begun { shared, gpu, context, number, .. } = *self;
+        let own = self.own();
+        // What a block noted last it may have waited for long ago: a peer that made the call did its part.
+        // Who left in good order did its part of what it entered. Of replays of graphs, and over a link that is lost, it alone is
+        // known what was told to be over.
+        let over = |peer: u32| context.has_completed(gpu, peer, number);
+        let left = |peer: &u32| match shared.has_left(*peer) {
+            true => !calls::has_entered(shared, context, *peer).unwrap_or_else(|| over(*peer)),
+            false => shared.ports.lost(*peer).is_some() && !over(*peer),
+        };
+        let awaited = |(block, place): (u32, Where)| match place {
+            Where::Arena(peer) | Where::Descriptor(peer) | Where::Region(peer) => Some(peer),
+            Where::Packets(_) => {
+                context.plan.uses(shared.rank).packet_writers.iter().copied().find(left)
+            }
+            Where::Instruction(index) => {
+                let Some(Instruction::Wait { channel, .. }) = instruction(own, block, index) else {
+                    return None;
+                };
+                Some(own.channels[channel as usize].peer)
+            }
+            _ => None,
+        };
+        let peer = self.places().filter_map(awaited).find(left)?;
+        let doing = Doing { launch: Some((self.seq(), self.plan())), waits: self.waits() };
+        Some(match shared.ports.lost(peer) {
+            Some(lost) => lost.while_doing(doing),
+            None => shared.deserted(peer, doing),
+        })
+    }
+
+    /// That a block of a launch which no longer moves waits for memory that its peer freed before it was mapped here, so that it
+    /// never is.
+    fn freed(&self) -> Option<ExecutorError> {
+        let Begun { shared, gpu, context, number, .. } = *self;
+        let is_freed = |&(block, peer): &(u32, u32)| {
+            let unfound = || context.unfound(gpu, (block, peer), number);
+            // Asked again: of what a block has found, and its peer's launch is through with, the peer may say that it is gone.
+            let mut gone = unfound().into_iter().filter(|&region| gpu.tables.is_gone(peer, region));
+            gone.any(|region| unfound().contains(&region))
+        };
+        let mut awaited = self.places().filter_map(|(block, place)| match place {
+            Where::Region(peer) => Some((block, peer)),
+            _ => None,
+        });
+        let (_, peer) = awaited.find(is_freed)?;
+        Some(ExecutorError::Freed { rank: shared.rank, seq: self.seq(), plan: self.plan(), peer })
+    }
+
+    fn stalled(&self, limit: Duration) -> ExecutorError {
+        let (rank, seq, plan) = (self.shared.rank, self.seq(), self.plan());
+        let waits = Waits([self.waits().0, calls::last(self.shared)].concat());
+        ExecutorError::Stalled { rank, seq, plan, limit, waits }
+    }
+
+    /// Where its blocks stand, in words.
+    fn waits(&self) -> Waits {
+        let Begun { shared, context, .. } = *self;
+        let wait = |(block, place)| {
+            let (op, what) = describe(shared, context, self.own(), block, place);
+            Wait { rank: shared.rank, block, op, what }
+        };
+        Waits(self.places().map(wait).collect())
+    }
 }
 
 /// The operation at which a block waits, and what for.
