@@ -406,9 +406,9 @@ impl Communicator {
         self.shared.failure.ends_too(&pair.shared.failure);
     }
 
-    /// The error that broke the communicator, if it is broken.
+    /// The error that broke the communicator, if it is broken, also while the peers are still being told of it.
     pub(crate) fn broken(&self) -> Option<ExecutorError> {
-        self.shared.check().err()
+        self.shared.failure.cause()
     }
 
     /// The error that broke the communicator, if it is broken; or that a peer's process has ended, by which later calls that

@@ -224,8 +224,12 @@ impl Failure {
         if !self.failed.load(Ordering::Acquire) {
             return Ok(());
         }
-        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-        first.clone().map_or(Ok(()), Err)
+        self.cause().map_or(Ok(()), Err)
+    }
+
+    /// The same, also while the peers are still being told of it: for where another error may be their echo. Waits for no peer.
+    pub(super) fn cause(&self) -> Option<ExecutorError> {
+        self.first.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Forms a group from this rank's end of it, which waits for its peers until the communicator is broken.
@@ -240,7 +244,7 @@ impl Failure {
         // What broke it before did not see this end.
         let form = || self.check().and_then(|()| form());
         let formed = self.form(end, true, form);
-        formed.map_err(|error| self.check().err().unwrap_or(error))
+        formed.map_err(|error| self.cause().unwrap_or(error))
     }
 
     /// Forms a group from this rank's end of it, which waits for its peers whatever breaks the communicator, but for an abort of
@@ -383,7 +387,7 @@ impl Shared {
     }
 
     pub fn failure_or(&self, error: antiphon_bootstrap::BootstrapError) -> ExecutorError {
-        self.check().err().unwrap_or_else(|| error.into())
+        self.failure.cause().unwrap_or_else(|| error.into())
     }
 }
 
@@ -393,6 +397,7 @@ mod tests {
     use crate::communicator::{Communicator, Options};
     use crate::executor::{Call, Executor};
     use crate::launch::QueuedLaunch;
+    use antiphon_bootstrap::BootstrapError;
     use antiphon_hal::Effort;
     use antiphon_plan::builder::ProgramBuilder;
     use antiphon_plan::model::{Collective, Plan};
@@ -535,6 +540,26 @@ mod tests {
         let error = ranks[0].barrier().unwrap_err();
         assert!(matches!(error, ExecutorError::Aborted { by: 1, .. }), "{error}");
         assert!(error.to_string().contains("rank 2 (pid 7) is lost: its process ended"), "{error}");
+    }
+
+    /// What peers make of a failure may be back before this rank has told all of them of it, and ends by it itself.
+    #[test]
+    fn who_is_still_telling_of_a_failure_ends_by_that_and_not_by_an_echo() {
+        let ranks = Communicator::in_process(2, &Options::default()).unwrap();
+        let shared = &ranks[0].shared;
+        *shared.failure.first.lock().unwrap() = Some(lost(1));
+        assert!(!shared.failed(), "it is still being told");
+        let echo =
+            || BootstrapError::Timeout { doing: "echo", limit: Duration::ZERO, missing: vec![] };
+        let form = || Err::<(), _>(echo().into());
+        let errors = [
+            shared.failure.unless_broken(&shared.bootstrap, form).unwrap_err(),
+            shared.failure_or(echo()),
+            ranks[0].broken().unwrap(),
+        ];
+        for error in errors {
+            assert!(matches!(error, ExecutorError::PeerLost { peer: 1, .. }), "{error}");
+        }
     }
 
     #[test]
