@@ -137,10 +137,18 @@ fn who_frees_a_buffer_before_a_peer_has_mapped_it_is_named() {
     let errors = on_threads(2, &options(), |rank| {
         let mut caller = Caller::new(&rank, &pulls());
         // Beside kernels, HIP's driver makes no memory.
-        let other = rank.allocate(BYTES).unwrap();
+        let (other, mut freeing) = (rank.allocate(BYTES).unwrap(), None);
         if rank.rank() == 0 {
             caller.execute().unwrap();
-            caller.input = other;
+            let freed = Arc::downgrade(&caller.input);
+            let before = std::mem::replace(&mut caller.input, other);
+            // Drivers may let who frees memory wait for kernels.
+            freeing = Some(std::thread::spawn(move || drop(before)));
+            let began = Instant::now();
+            while freed.strong_count() > 0 {
+                assert!(began.elapsed() < Duration::from_secs(20), "the memory is kept");
+                std::thread::yield_now();
+            }
             // Before it tells of other memory it tells what is gone.
             assert!(rank.register(caller.input.address(), BYTES).unwrap());
         }
@@ -148,7 +156,11 @@ fn who_frees_a_buffer_before_a_peer_has_mapped_it_is_named() {
         if rank.rank() == 1 {
             caller.execute().unwrap();
         }
-        caller.synchronize().unwrap_err()
+        let error = caller.synchronize().unwrap_err();
+        if let Some(freeing) = freeing {
+            freeing.join().unwrap();
+        }
+        error
     });
     let freed = matches!(errors[1], ExecutorError::Freed { rank: 1, seq: 1, peer: 0, .. });
     assert!(freed, "{}", errors[1]);
