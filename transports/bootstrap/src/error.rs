@@ -375,10 +375,10 @@ impl BootstrapError {
         move |errno| BootstrapError::Os { doing, errno }
     }
 
-    /// What the other ranks are told of it: the first cause, not the way it took.
+    /// What the other ranks are told of it: the first cause, and who has found it, for it may be that rank's own want.
     pub(crate) fn told(&self) -> String {
         match self {
-            BootstrapError::Refused { text, .. } => text.clone(),
+            BootstrapError::Refused { by, text } => format!("{by} reports: {text}"),
             BootstrapError::TurnedAway { cause, hints } => format!("{}; {hints}", cause.told()),
             error => error.to_string(),
         }
@@ -394,13 +394,13 @@ mod tests {
         let text = "cannot form the job: no time".to_owned();
         let by = PeerName { rank: 2, pid: 0 };
         let refused = BootstrapError::Refused { by, text: text.clone() };
-        assert_eq!(refused.told(), text);
+        let told = format!("rank 2 reports: {text}");
+        assert_eq!(refused.told(), told);
         let hints = "rank 3 has another secret".to_owned();
         let cause = Box::new(refused);
         let explained = BootstrapError::TurnedAway { cause, hints };
-        assert_eq!(explained.told(), format!("{text}; rank 3 has another secret"));
+        assert_eq!(explained.told(), format!("{told}; rank 3 has another secret"));
         assert!(explained.to_string().ends_with(&explained.told()), "{explained}");
-        assert!(explained.to_string().contains("rank 2 reports"), "{explained}");
         let own = BootstrapError::BadShape { rank: 2, world: 2 };
         assert_eq!(own.told(), own.to_string());
     }

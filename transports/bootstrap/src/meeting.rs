@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::MOST_RANKS;
 use crate::error::{BootstrapError, Result};
-use crate::socket::accept;
+use crate::socket::{accept, is_full};
 
 pub(crate) const FORMING: &str = "forming the job";
 /// First and longest pause between attempts to reach a rank that is not there yet.
@@ -18,6 +18,11 @@ pub(crate) const PAUSE: (Duration, Duration) =
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
 /// How long a listener rests at which accepting failed: it would be ready again at once.
 pub(crate) const REST: Duration = Duration::from_millis(100);
+/// For how long a rank may lack descriptors before it gives the job up: less than neighbours wait for each other's proofs, so that
+/// none of them takes this rank for one of another node meanwhile.
+const FULL: Duration = Duration::from_secs(2);
+/// After so long without another try that failed nobody knows whether there is room again.
+const STALE: Duration = Duration::from_millis(500);
 /// Longer than any job waits, and short enough for every clock.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// Connections of which nobody knows yet whose they are, kept beyond one a rank; the oldest goes first.
@@ -28,43 +33,97 @@ pub(crate) fn deadline(now: Instant, limit: Duration) -> Instant {
     now + limit.min(FOR_EVER)
 }
 
-/// A rank's listeners while a job forms. Accepting may fail for a while, for want of descriptors mostly, and the job forms none the
-/// less.
+/// What a rank lacks while a job forms, descriptors mostly: it may lack them for a while, and the job forms none the less.
 #[derive(Default)]
-pub(crate) struct Accepting {
-    /// When it failed, and why, until it has worked again.
-    failed: Option<(Instant, Errno)>,
+pub(crate) struct Lack {
+    now: Option<Lacking>,
 }
 
-impl Accepting {
+#[derive(Clone, Copy)]
+struct Lacking {
+    since: Instant,
+    last: Instant,
+    doing: &'static str,
+    errno: Errno,
+}
+
+impl Lacking {
+    fn error(self) -> BootstrapError {
+        BootstrapError::Os { doing: self.doing, errno: self.errno }
+    }
+}
+
+impl Lack {
     /// The next connection that waits at a listener, if any.
-    pub fn next(&mut self, listener: &OwnedFd) -> Option<OwnedFd> {
+    pub fn accept(&mut self, listener: &OwnedFd) -> Option<OwnedFd> {
         if self.rest(Instant::now()).is_some() {
             return None;
         }
         match accept(listener) {
             Ok(next) => {
-                self.failed = None;
+                if next.is_some() {
+                    self.now = None;
+                }
                 next
             }
             Err(errno) => {
-                self.failed = Some((Instant::now(), errno));
+                self.note("accept ranks that come to this one", errno);
                 None
             }
         }
     }
 
+    /// What an attempt to reach another rank says of that one: nothing for want of room here, and it is to be made again.
+    pub fn reached<T>(
+        &mut self,
+        attempt: std::result::Result<T, Errno>,
+    ) -> Option<std::result::Result<T, Errno>> {
+        match attempt {
+            Err(errno) if is_full(errno) => {
+                self.note("open a connection to another rank", errno);
+                None
+            }
+            said => {
+                self.now = None;
+                Some(said)
+            }
+        }
+    }
+
+    fn note(&mut self, doing: &'static str, errno: Errno) {
+        let last = Instant::now();
+        let since = self.recent(last).map_or(last, |lacking| lacking.since);
+        self.now = Some(Lacking { since, last, doing, errno });
+    }
+
+    fn recent(&self, now: Instant) -> Option<Lacking> {
+        self.now.filter(|lacking| now.saturating_duration_since(lacking.last) < STALE)
+    }
+
+    /// Looks whether this has gone on for too long. It has not while connections that go by themselves may be all there is.
+    ///
+    /// # Errors
+    /// What is lacking.
+    pub fn check(&mut self, now: Instant, will_go: bool) -> Result<()> {
+        let Some(lacking) = self.recent(now) else { return Ok(()) };
+        if will_go {
+            self.now = Some(Lacking { since: now, ..lacking });
+        } else if now.saturating_duration_since(lacking.since) >= FULL {
+            self.now = None;
+            return Err(lacking.error());
+        }
+        Ok(())
+    }
+
     /// How long the listeners are not looked at, if they are not.
     pub fn rest(&self, now: Instant) -> Option<Duration> {
-        let (since, _) = self.failed?;
-        let left = REST.saturating_sub(now.saturating_duration_since(since));
+        let left = REST.saturating_sub(now.saturating_duration_since(self.now?.last));
         Some(left).filter(|left| !left.is_zero())
     }
 
     /// Why ranks may be missing.
     pub fn hint(&self) -> Option<String> {
-        let (_, errno) = self.failed?;
-        Some(BootstrapError::Os { doing: "accept ranks that come to this one", errno }.to_string())
+        Some(self.recent(Instant::now())?.error().to_string())
     }
 }
 
@@ -131,15 +190,48 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let _guest = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (deaf, listener) = (OwnedFd::from(deaf), OwnedFd::from(listener));
-        let mut accepting = Accepting::default();
-        assert!(accepting.next(&deaf).is_none());
-        let (since, _) = accepting.failed.unwrap();
-        assert_eq!(accepting.rest(since), Some(REST));
-        assert_eq!(accepting.rest(since + REST), None);
-        let hint = accepting.hint().unwrap();
+        let mut lack = Lack::default();
+        assert!(lack.accept(&deaf).is_none());
+        let failed = lack.now.unwrap();
+        assert_eq!(lack.rest(failed.last), Some(REST));
+        assert_eq!(lack.rest(failed.last + REST), None);
+        let hint = lack.hint().unwrap();
         assert!(hint.starts_with("cannot accept ranks that come to this one"), "{hint}");
-        accepting.failed = Some((since.checked_sub(REST).unwrap(), Errno::MFILE));
-        assert!(accepting.next(&listener).is_some());
-        assert_eq!(accepting.hint(), None);
+        lack.now = Some(Lacking { last: failed.last.checked_sub(REST).unwrap(), ..failed });
+        assert!(lack.accept(&listener).is_some());
+        assert_eq!(lack.hint(), None);
+    }
+
+    #[test]
+    fn a_rank_gives_up_what_it_lacks_for_long_and_not_what_is_about_to_come() {
+        let begun = Instant::now();
+        let lacking = |since, last| Lack {
+            now: Some(Lacking { since, last, doing: "go on", errno: Errno::MFILE }),
+        };
+        let text = |checked: Result<()>| checked.map_err(|error| error.to_string());
+        let mut lack = lacking(begun, begun + FULL);
+        assert_eq!(text(lack.check(begun + FULL / 2, false)), Ok(()));
+        let given_up = text(lack.check(begun + FULL, false)).unwrap_err();
+        assert!(
+            given_up.starts_with("cannot go on: ") && given_up.contains("ulimit -n"),
+            "{given_up}"
+        );
+        // Whoever ends for it does not say it twice.
+        assert_eq!(lack.hint(), None);
+        let mut stale = lacking(begun, begun);
+        assert_eq!(text(stale.check(begun + FULL, false)), Ok(()));
+        let mut held = lacking(begun, begun + FULL);
+        assert_eq!(text(held.check(begun + FULL, true)), Ok(()));
+        assert_eq!(text(held.check(begun + FULL, false)), Ok(()), "its time begins anew");
+    }
+
+    #[test]
+    fn what_a_rank_lacks_says_nothing_of_the_other_end() {
+        let mut lack = Lack::default();
+        assert!(lack.reached::<()>(Err(Errno::MFILE)).is_none());
+        let hint = lack.hint().unwrap();
+        assert!(hint.starts_with("cannot open a connection to another rank"), "{hint}");
+        let refused = lack.reached::<()>(Err(Errno::CONNREFUSED)).unwrap();
+        assert_eq!((refused.unwrap_err(), lack.hint()), (Errno::CONNREFUSED, None));
     }
 }

@@ -5,16 +5,40 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use crate::frame::{Frame, FrameError, Inbound, Kind};
+use crate::error::{BootstrapError, PeerName};
+use crate::frame::{Frame, FrameError, Inbound, Kind, VERSION};
+use crate::meeting::FORMING;
 use crate::socket::{Outbound, Received, credentials, receive};
 
 /// Why a connection yields no more frames.
 pub(crate) enum Broken {
     Closed,
     Garbled(FrameError),
-    /// Descriptors were lost for want of room in this process's table.
+    /// A descriptor was lost for want of room in this process's table.
     Truncated,
     Failed(Errno),
+}
+
+impl Broken {
+    /// The error by which a job does not form, since the connection to `peer` is broken.
+    pub fn of(self, peer: PeerName) -> BootstrapError {
+        let reason = match self {
+            Broken::Garbled(FrameError::Version(saw)) => {
+                return BootstrapError::WrongVersion { pid: peer.pid, saw, expected: VERSION };
+            }
+            Broken::Garbled(error) => {
+                return BootstrapError::Protocol { peer, saw: error.to_string() };
+            }
+            // That is no fault of the peer's.
+            Broken::Truncated => {
+                let doing = "take the memory that another rank passes";
+                return BootstrapError::Os { doing, errno: Errno::MFILE };
+            }
+            Broken::Closed => "its connection closed while the job formed".to_owned(),
+            Broken::Failed(errno) => format!("reading its connection failed ({errno})"),
+        };
+        BootstrapError::PeerLost { doing: FORMING, peer, reason }
+    }
 }
 
 /// One connection.
@@ -70,7 +94,9 @@ impl Pipe {
                 Ok(Received::Bytes(got)) => self.inbound.feed(&buffer[..got], descriptors),
                 Ok(Received::Nothing) => return Ok(None),
                 Ok(Received::Closed) => return Err(Broken::Closed),
-                Ok(Received::Truncated) => return Err(Broken::Truncated),
+                Ok(Received::Truncated) if descriptors.is_empty() => return Err(Broken::Truncated),
+                // No frame of the forming passes more than one.
+                Ok(Received::Truncated) => return Err(Broken::Failed(Errno::TOOBIG)),
                 Err(errno) => return Err(Broken::Failed(errno)),
             }
         }

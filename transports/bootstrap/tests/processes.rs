@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use antiphon_bootstrap::tcp::{self, Place, Secret};
 use antiphon_bootstrap::unix::{HOST_VARIABLE, Rendezvous, connect};
 use antiphon_bootstrap::{Bootstrap, BootstrapError, Message, Result};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::{Event, PATIENCE, Recorder, each_rank};
 
 const ROLE: &str = "ANTIPHON_TEST_ROLE";
@@ -87,6 +88,17 @@ fn child() {
     for order in std::io::stdin().lines() {
         let order = order.unwrap();
         let mesh = || -> &Arc<dyn Bootstrap> { end.as_ref().expect("joined") };
+        if let Some(few) = order.strip_prefix("few ") {
+            let open: Vec<u64> = std::fs::read_dir("/proc/self/fd")
+                .unwrap()
+                .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok())
+                .collect();
+            let mut free = (0..).filter(|number| !open.contains(number));
+            // One of those that are open was for the folder.
+            let current = free.nth(few.parse::<usize>().unwrap() - 1);
+            setrlimit(Resource::Nofile, Rlimit { current, ..getrlimit(Resource::Nofile) }).unwrap();
+            continue;
+        }
         match &*order {
             "join" => match meet() {
                 Ok(mesh) => {
@@ -400,6 +412,53 @@ fn a_process_that_dies_while_the_job_forms_is_named() {
             // It died before rank 0 had read who it is.
             let text = error.to_string();
             assert!(text.contains("from rank 2") && other.contains("rank 2"), "{text}; {other}");
+        }
+    });
+}
+
+/// Whatever it lacks a descriptor for: a connection, what a peer passes, or the listeners. It must have one for the way to rank 0, and
+/// what it needs for its own listeners before.
+#[test]
+fn a_rank_with_few_descriptors_is_named_and_not_waited_for() {
+    let unix = || Rendezvous::unique().unwrap();
+    let tcp = || {
+        let id = tcp::UniqueId::create(Some("127.0.0.1")).unwrap();
+        id.retire();
+        format!("tcp={id}")
+    };
+    const WORLD: u32 = 5;
+    let try_all = |address: &(dyn Fn() -> String + Sync), poor: usize, least: usize| {
+        let mut failed = 0;
+        for few in least..16 {
+            let address = address();
+            let mut ranks: Vec<Rank> =
+                (0..WORLD).map(|rank| Rank::start(&address, rank, WORLD)).collect();
+            let began = Instant::now();
+            ranks[poor].tell(&format!("few {few}"));
+            ranks.iter_mut().for_each(|rank| rank.tell("join"));
+            let answers: Vec<String> = ranks.iter_mut().map(Rank::hear).collect();
+            if answers[poor] == "joined" {
+                continue;
+            }
+            failed += 1;
+            let told = |(rank, answer): (usize, &String)| match rank == poor {
+                true => answer.contains("ulimit -n"),
+                // It may have joined before the poor one's control thread lacks something.
+                false => {
+                    answer == "joined"
+                        || answer.contains(&format!("rank {poor} ")) && answer.contains("ulimit -n")
+                }
+            };
+            let told = answers.iter().enumerate().all(told);
+            assert!(told, "{few} for rank {poor}: {answers:#?}");
+            assert!(began.elapsed() < PATIENCE / 2, "{few} for rank {poor}: {answers:#?}");
+        }
+        assert!(failed > 0, "of rank {poor}");
+    };
+    std::thread::scope(|scope| {
+        for poor in [0, 1, WORLD as usize - 1] {
+            scope.spawn(move || try_all(&unix, poor, 2));
+            scope.spawn(move || try_all(&tcp, poor, 3));
         }
     });
 }

@@ -110,8 +110,9 @@ impl Rendezvous {
 ///
 /// # Errors
 /// `BadShape`, `TooManyRanks`, `WrongWorld`, `DuplicateRank`, `WrongSecret`, `OtherVersion`, `NoInterface`, `Network`, `PeerLost`;
-/// `Unmet` where nobody answers at the address of an id; `Timeout` with the missing ranks, or `Incomplete` where something was turned away meanwhile or nobody listened where this rank looked for rank 0; `Refused` where another
-/// rank found one of these first; on rank 0 `TurnedAway` with another error and what it had turned away.
+/// `Os` where this process lacks something, descriptors mostly; `Unmet` where nobody answers at the address of an id; `Timeout` with
+/// the missing ranks, or `Incomplete` where something was turned away meanwhile or nobody listened where this rank looked for rank 0;
+/// `Refused` where another rank found one of these first; on rank 0 `TurnedAway` with another error and what it had turned away.
 pub fn connect(rendezvous: &Rendezvous) -> Result<Arc<dyn Bootstrap>> {
     connect_since(rendezvous, Instant::now())
 }

@@ -23,7 +23,7 @@ use crate::Bootstrap;
 use crate::error::{BootstrapError, PeerName, Result};
 use crate::frame::{Frame, FrameError, Kind, VERSION};
 use crate::late::Late;
-use crate::meeting::{Accepting, FORMING, PAUSE, STRANGERS, deadline, keep_newest};
+use crate::meeting::{FORMING, Lack, PAUSE, STRANGERS, deadline, keep_newest};
 use crate::pipe::{Broken, Pipe};
 use crate::socket::{connect, listen, token_memory};
 use crate::sync::{hex, process_token, random};
@@ -45,8 +45,8 @@ struct Meeting<'a> {
     /// Listener at the rendezvous address, on rank 0.
     desk: Option<OwnedFd>,
     /// Listener for links from lower ranks.
-    door: OwnedFd,
-    accepting: Accepting,
+    door: Option<OwnedFd>,
+    lack: Lack,
     seats: Vec<Seat>,
     /// Pause before the next attempt to reach rank 0.
     pause: Duration,
@@ -92,8 +92,8 @@ impl<'a> Meeting<'a> {
             late: Late::new(begun),
             token: random()?,
             desk: None,
-            door,
-            accepting: Accepting::default(),
+            door: Some(door),
+            lack: Lack::default(),
             seats: Vec::new(),
             pause: PAUSE.0,
             cards: vec![None; world as usize],
@@ -158,7 +158,8 @@ impl Meeting<'_> {
                 }
             }
         }
-        match connect(&self.job.address) {
+        let Some(reached) = self.lack.reached(connect(&self.job.address)) else { return Ok(()) };
+        match reached {
             Ok(socket) => {
                 // At this address another user's process is nobody we wait for.
                 if let Some(mut pipe) = Pipe::new(socket) {
@@ -181,11 +182,11 @@ impl Meeting<'_> {
 
     /// Accepts what waits at the listeners.
     fn admit(&mut self) {
-        let listeners = [(self.desk.as_ref(), Role::Guest(())), (Some(&self.door), Role::Caller)];
+        let listeners = [(&self.desk, Role::Guest(())), (&self.door, Role::Caller)];
         for (listener, role) in listeners {
             let Some(listener) = listener else { continue };
             for _ in 0..STRANGERS {
-                let Some(socket) = self.accepting.next(listener) else { break };
+                let Some(socket) = self.lack.accept(listener) else { break };
                 if let Some(pipe) = Pipe::new(socket) {
                     self.seats.push(Seat { role, pipe });
                 }
@@ -224,6 +225,8 @@ impl Meeting<'_> {
         let Seat { role, pipe } = &mut self.seats[at];
         let pid = pipe.pid;
         let rank = match *role {
+            // Whoever it is: there is no room for what a rank passes either.
+            Role::Caller if matches!(broken, Broken::Truncated) => self.job.rank,
             Role::Desk => 0,
             Role::Joined(rank) | Role::Link(rank) => rank,
             Role::Guest(())
@@ -246,21 +249,7 @@ impl Meeting<'_> {
         };
         let ends_link = matches!((*role, &broken), (Role::Link(_), Broken::Closed));
         let peer = PeerName { rank, pid };
-        let reason = match broken {
-            Broken::Garbled(FrameError::Version(saw)) => {
-                return Err(BootstrapError::WrongVersion { pid, saw, expected: VERSION });
-            }
-            Broken::Garbled(error) => {
-                return Err(BootstrapError::Protocol { peer, saw: error.to_string() });
-            }
-            Broken::Closed => "its connection closed while the job formed".to_owned(),
-            Broken::Truncated => {
-                "its descriptors did not fit into this process's table (raise RLIMIT_NOFILE)"
-                    .to_owned()
-            }
-            Broken::Failed(errno) => format!("reading its connection failed ({errno})"),
-        };
-        let error = BootstrapError::PeerLost { doing: FORMING, peer, reason };
+        let error = broken.of(peer);
         if ends_link {
             self.seats[at].role = Role::Dropped;
             self.doubt(error);
@@ -402,7 +391,12 @@ impl Meeting<'_> {
         let Some(table) = self.table.as_ref() else { return Ok(()) };
         let (mut later, mut ended) = (Vec::new(), Vec::new());
         for rank in std::mem::take(&mut self.calls) {
-            let reason = match connect(&table.cards[rank as usize].door) {
+            let attempt = connect(&table.cards[rank as usize].door);
+            let Some(reached) = self.lack.reached(attempt) else {
+                later.push(rank);
+                continue;
+            };
+            let reason = match reached {
                 Ok(socket) => match Pipe::new(socket) {
                     Some(mut pipe) => {
                         let payload = encode_link(&table.key, self.job.rank);
@@ -491,12 +485,13 @@ impl Meeting<'_> {
     /// Waits for something to happen, or for the time to try again.
     fn wait(&mut self) -> Result<()> {
         let now = Instant::now();
+        self.lack.check(now, false)?;
         let doubted = self.doubted(now)?;
         let left = self.deadline.saturating_duration_since(now);
         if left.is_zero() {
             let missing = self.missing();
             let limit = self.job.timeout;
-            return Err(match self.accepting.hint() {
+            return Err(match self.lack.hint() {
                 Some(hints) => BootstrapError::Incomplete { limit, missing, hints },
                 None => BootstrapError::Timeout { doing: FORMING, limit, missing },
             });
@@ -506,11 +501,11 @@ impl Meeting<'_> {
         }
         let left = left.min(self.late.left(now)).min(doubted);
         let retry = !self.calls.is_empty() || !(self.is_host() || self.has(Role::Desk));
-        let rest = self.accepting.rest(now);
+        let rest = self.lack.rest(now);
         let left = rest.map_or(left, |rest| left.min(rest));
         let left = if retry { left.min(self.pause) } else { left };
         self.pause = if retry { (self.pause * 2).min(PAUSE.1) } else { PAUSE.0 };
-        let listeners = self.desk.iter().chain([&self.door]).filter(|_| rest.is_none());
+        let listeners = self.desk.iter().chain(&self.door).filter(|_| rest.is_none());
         let mut interests: Vec<PollFd<'_>> =
             listeners.map(|listener| PollFd::new(listener, PollFlags::IN)).collect();
         let open = self.seats.iter().filter(|seat| self.listens_to(seat.role));

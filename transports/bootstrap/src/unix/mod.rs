@@ -70,7 +70,8 @@ impl Rendezvous {
 ///
 /// # Errors
 /// `BadShape`, `TooManyRanks`, `BadAddress`, `WrongWorld`, `DuplicateRank`, `WrongVersion`, `PeerLost`, `Timeout` with the missing
-/// ranks, or `Incomplete` where ranks could not be let in; `Refused` where another rank found one of these first.
+/// ranks, or `Incomplete` where ranks could not be let in; `Os` where this process lacks something, descriptors mostly; `Refused` where
+/// another rank found one of these first.
 pub fn connect(rendezvous: &Rendezvous) -> Result<Arc<dyn Bootstrap>> {
     connect_since(rendezvous, Instant::now())
 }

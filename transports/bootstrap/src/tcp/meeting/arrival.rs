@@ -159,7 +159,9 @@ impl Meeting<'_> {
         }
         if self.way.is_none() {
             let Some(address) = self.next_address() else { return Ok(()) };
-            match Contact::call(address, self.key, Purpose::Join, self.job.rank, 0)? {
+            let attempt = Contact::call(address, self.key, Purpose::Join, self.job.rank, 0)?;
+            let Some(reached) = self.lack.reached(attempt) else { return Ok(()) };
+            match reached {
                 Ok(contact) => self.way = Some(contact),
                 Err(errno) => self.no_way(address, Why::Os(errno))?,
             }

@@ -118,7 +118,7 @@ impl Meeting<'_> {
     pub(super) fn admit(&mut self) -> Result<()> {
         if let Some((desk, _)) = &self.desk {
             for _ in 0..STRANGERS {
-                let Some(socket) = self.accepting.next(desk) else { break };
+                let Some(socket) = self.lack.accept(desk) else { break };
                 self.contacts.extend(Contact::answer(socket, self.key, self.job.rank)?);
             }
         }

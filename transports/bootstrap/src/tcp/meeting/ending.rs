@@ -73,7 +73,7 @@ impl Meeting<'_> {
 
     /// What was turned away, and what went wrong or does.
     pub(super) fn all_hints(&self) -> Vec<String> {
-        self.hints.iter().cloned().chain(self.accepting.hint()).collect()
+        self.hints.iter().cloned().chain(self.lack.hint()).collect()
     }
 
     /// Whom this rank is waiting for: the others know of rank 0 alone.
@@ -100,15 +100,18 @@ impl Meeting<'_> {
         };
         self.seats.iter_mut().for_each(tell);
         // With the time used up nobody else is expected.
-        let late =
-            matches!(error, BootstrapError::Timeout { .. } | BootstrapError::Incomplete { .. });
-        if self.desk.is_none() || late {
+        let now = Instant::now();
+        if self.desk.is_none() || now >= self.deadline {
             return;
         }
-        self.deadline = self.deadline.min(Instant::now() + GRACE);
+        self.deadline = self.deadline.min(now + GRACE);
+        // Who could not be let in for want of descriptors can be now.
+        (self.door, self.unix_door) = (None, None);
+        let stays = |role| matches!(role, Role::Told | Role::Guest(_) | Role::Keeper);
+        self.seats.retain(|seat| stays(seat.role));
+        let mut told = self.seats.iter().filter(|seat| seat.role == Role::Told).count();
         // Whatever goes wrong now, the error to report is the first one.
         loop {
-            let told = self.seats.iter().filter(|seat| matches!(seat.role, Role::Told)).count();
             // Of those who come with another world than rank 0's there may be more than it knows of.
             let expected = self.largest as usize - 1;
             let over = told >= expected || Instant::now() >= self.deadline;
@@ -123,7 +126,10 @@ impl Meeting<'_> {
                             let world = Card::decode(&frame.payload).map_or(0, |card| card.world);
                             self.largest = self.largest.max(world);
                             seat.pipe.send_bytes(Kind::Reject, text.as_bytes().to_vec());
-                            seat.role = Role::Told;
+                            told += 1;
+                            // The next one may need its descriptor.
+                            let over = seat.pipe.out.is_empty();
+                            seat.role = if over { Role::Dropped } else { Role::Told };
                         }
                         Err(_) => seat.role = Role::Dropped,
                     },
@@ -133,7 +139,6 @@ impl Meeting<'_> {
                     _ => {}
                 }
             }
-            let stays = |role| matches!(role, Role::Told | Role::Guest(_) | Role::Keeper);
             self.seats.retain(|seat| stays(seat.role));
         }
     }

@@ -27,9 +27,9 @@ use crate::Bootstrap;
 use crate::error::{BootstrapError, PeerName, Result};
 use crate::frame::{Frame, Kind};
 use crate::late::Late;
-use crate::meeting::{Accepting, FORMING, PAUSE, deadline};
+use crate::meeting::{Lack, PAUSE, deadline};
 use crate::pipe::{Broken, Pipe};
-use crate::socket;
+use crate::socket::{self, is_full};
 use crate::sync::{hex, process_token, random};
 use crate::unix::hello::decode_words;
 
@@ -66,7 +66,7 @@ struct Meeting<'a> {
     door: Option<OwnedFd>,
     /// Listener for links of this node; its name is in the card.
     unix_door: Option<OwnedFd>,
-    accepting: Accepting,
+    lack: Lack,
     /// Connections that have not proven themselves yet.
     contacts: Vec<Contact>,
     /// The way to rank 0 that is being tried.
@@ -126,7 +126,12 @@ impl<'a> Meeting<'a> {
         let secret = job.secret_in_force();
         let door = format!("antiphon-door-{}", hex(&random()?));
         // Without one this rank is a node of its own.
-        let unix_door = socket::listen(&door).ok();
+        let unix_door = match socket::listen(&door) {
+            Err(errno) if is_full(errno) => {
+                return Err(BootstrapError::Os { doing: "listen for links", errno });
+            }
+            door => door.ok(),
+        };
         let (rank, world, pid) = (job.rank, job.world, std::process::id());
         let process = process_token()?;
         let address = SocketAddr::from(([0, 0, 0, 0], 0));
@@ -142,7 +147,7 @@ impl<'a> Meeting<'a> {
             note: None,
             door: None,
             unix_door,
-            accepting: Accepting::default(),
+            lack: Lack::default(),
             contacts: Vec::new(),
             way: None,
             addresses: arrival::Addresses::default(),
@@ -221,6 +226,8 @@ impl Meeting<'_> {
 
     fn broke(&mut self, at: usize, broken: Broken) -> Result<()> {
         let rank = match self.seats[at].role {
+            // Whoever it is: there is no room for what a rank passes either.
+            Role::Caller | Role::Link(_) if matches!(broken, Broken::Truncated) => self.job.rank,
             Role::Desk => 0,
             Role::Keeper => {
                 self.seats[at].role = Role::Dropped;
@@ -239,16 +246,7 @@ impl Meeting<'_> {
                 return Ok(());
             }
         };
-        let peer = self.name(rank);
-        let reason = match broken {
-            Broken::Garbled(error) => {
-                return Err(BootstrapError::Protocol { peer, saw: error.to_string() });
-            }
-            Broken::Closed => "its connection closed while the job formed".to_owned(),
-            Broken::Truncated => "it sent descriptors".to_owned(),
-            Broken::Failed(errno) => format!("reading its connection failed ({errno})"),
-        };
-        Err(BootstrapError::PeerLost { doing: FORMING, peer, reason })
+        Err(broken.of(self.name(rank)))
     }
 
     /// Handles one frame.
@@ -319,12 +317,14 @@ impl Meeting<'_> {
         if left.is_zero() {
             return self.time_is_up();
         }
+        // Strangers that have not proven themselves have little time.
+        self.lack.check(now, !self.contacts.is_empty())?;
         self.check_search(now)?;
         if let Some(word) = self.word(now) {
             log::warn!("{word}");
         }
         let left = left.min(self.late.left(now));
-        let rest = self.accepting.rest(now);
+        let rest = self.lack.rest(now);
         let left = rest.map_or(left, |rest| left.min(rest));
         let searching = self.way.is_none() && !self.has_desk();
         let retry = searching || !self.calls.is_empty();

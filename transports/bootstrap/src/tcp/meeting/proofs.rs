@@ -32,7 +32,7 @@ impl Meeting<'_> {
     pub(super) fn admit_neighbours(&mut self) {
         let Some(door) = &self.unix_door else { return };
         for _ in 0..STRANGERS {
-            let Some(socket) = self.accepting.next(door) else { break };
+            let Some(socket) = self.lack.accept(door) else { break };
             // Another user's process is dropped here.
             if let Some(pipe) = Pipe::new(socket) {
                 self.seats.push(Seat::new(Role::Caller, pipe));
@@ -47,7 +47,12 @@ impl Meeting<'_> {
         let Some(table) = self.table.as_ref() else { return Ok(()) };
         let mut later = Vec::new();
         for rank in std::mem::take(&mut self.calls) {
-            match connect(&table.cards[rank as usize].door) {
+            let attempt = connect(&table.cards[rank as usize].door);
+            let Some(reached) = self.lack.reached(attempt) else {
+                later.push(rank);
+                continue;
+            };
+            match reached {
                 Ok(socket) => {
                     let Some(mut pipe) = Pipe::new(socket) else { continue };
                     let memory =

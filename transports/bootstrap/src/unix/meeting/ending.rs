@@ -58,9 +58,11 @@ impl Meeting<'_> {
     fn tell_latecomers(&mut self, text: &str) {
         self.seats.retain(|seat| matches!(seat.role, Role::Told | Role::Guest(())));
         self.doubt = None;
+        // Who could not be let in for want of descriptors can be now.
+        self.door = None;
         self.deadline = self.deadline.min(Instant::now() + GRACE);
+        let mut told = self.seats.iter().filter(|seat| seat.role == Role::Told).count();
         loop {
-            let told = self.seats.iter().filter(|seat| matches!(seat.role, Role::Told)).count();
             // Of those who come with another world than rank 0's there may be more than it knows of.
             let expected = self.largest as usize - 1;
             // Whatever goes wrong now, the error to report is the first one.
@@ -78,7 +80,10 @@ impl Meeting<'_> {
                         let world = Card::decode(&frame.payload).map_or(0, |card| card.world);
                         self.largest = self.largest.max(world);
                         seat.pipe.send_bytes(Kind::Reject, text.as_bytes().to_vec());
-                        seat.role = Role::Told;
+                        told += 1;
+                        // The next one may need its descriptor.
+                        let over = seat.pipe.out.is_empty();
+                        seat.role = if over { Role::Dropped } else { Role::Told };
                     }
                     Ok(Some(_)) | Err(_) => seat.role = Role::Dropped,
                 }

@@ -10,9 +10,8 @@ impl Meeting<'_> {
     pub(super) fn word(&mut self, now: Instant) -> Option<String> {
         let waited = self.late.due(now)?.as_secs();
         let missing = self.missing();
-        let hint = self.accepting.hint().unwrap_or_else(|| "see whether they run".to_owned());
         Some(format!(
-            "rank {} has waited {waited} s at {} and goes on waiting for {}; {hint}",
+            "rank {} has waited {waited} s at {} and goes on waiting for {}; see whether they run",
             self.job.rank,
             self.job.address,
             Names(&missing)
