@@ -175,6 +175,8 @@ pub struct ContextState {
     pub queued: u32,
     /// The launch that runs.
     pub active: Option<Active>,
+    /// What is to be said of a launch that waits, once nobody holds the context.
+    pub word: Option<String>,
     /// The communicator's numbers of the context's last two launches.
     pub recent: [u64; 2],
     /// The last launch heard from fewer peers than the plan says, for want of bytes.
@@ -234,6 +236,7 @@ impl Context {
             queued: 0,
             active: None,
             recent: [0; 2],
+            word: None,
             silent: false,
             sizes: None,
             known: Vec::new(),

@@ -4,7 +4,7 @@
 //! nodes it is known which launches they have entered, as far as a plan connects them, and completed.
 
 use crate::context::ContextState;
-use crate::error::{Wait, Waits};
+use crate::error::{ExecutorError, Wait, Waits};
 use crate::host::Blocked;
 use crate::launch::Launch;
 use crate::plan_cache::Uses;
@@ -47,6 +47,11 @@ pub fn own_waits(launch: &Launch<'_>, state: &ContextState) -> Waits {
     let mut waits = Vec::new();
     of_rank(launch, state, launch.shared.rank, &mut waits);
     Waits(waits)
+}
+
+/// What is said of a launch that has made no progress for long, and is waited for all the same.
+pub fn goes_on(stalled: &ExecutorError) -> String {
+    format!("{stalled}; it goes on waiting")
 }
 
 /// The waits of all ranks, this one first; ranks that have not entered the launch are said to be absent. `blocked` is what

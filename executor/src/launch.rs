@@ -17,6 +17,7 @@ use crate::plan_cache::Sized;
 use crate::shared::arena::{Arena, ArenaShape, BlockBytes, Cursor};
 use crate::shared::control::{FOREIGN, LaunchRecord, RING};
 use crate::waiting::{Verdict, Waiter};
+use antiphon_bootstrap::Late;
 use antiphon_hal::{Effort, Memory, Task, TaskState};
 use antiphon_transport::{Handle, Mapping, RemoteBuffer};
 use antiphon_types::{DataType, ReduceOp};
@@ -86,8 +87,12 @@ unsafe impl Send for QueuedLaunch {}
 // SAFETY: as above; mutable state is behind the context's lock.
 unsafe impl Sync for QueuedLaunch {}
 
-/// When a wait was first found to make no progress, and the rank's position then.
-pub type Stalled = (Instant, u64);
+/// A wait that was found to make no progress.
+pub struct Stalled {
+    late: Late,
+    /// The rank's position since it was first found so.
+    position: u64,
+}
 
 /// What came of a poll.
 enum Polled {
@@ -156,7 +161,14 @@ impl Launch<'_> {
                 self.context.queue(state);
                 Ok(false)
             }
-            Ok(Polled::Queued | Polled::Pending) => Ok(false),
+            Ok(Polled::Queued | Polled::Pending) => {
+                let word = state.word.take();
+                drop(state);
+                if let Some(word) = word {
+                    log::warn!("{word}");
+                }
+                Ok(false)
+            }
             Err(error) => {
                 let running = state.active.take_if(|active| active.seq == self.order.seq);
                 drop(state);
@@ -493,6 +505,65 @@ mod tests {
             }
         };
         assert!(error.contains("another rank is at a block"), "{error}");
+    }
+
+    /// Warnings of this process.
+    struct Warnings(Mutex<Vec<String>>);
+
+    impl log::Log for Warnings {
+        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn log(&self, record: &log::Record<'_>) {
+            self.0.lock().unwrap().push(record.args().to_string());
+        }
+
+        fn flush(&self) {}
+    }
+
+    #[test]
+    fn a_launch_that_waits_for_minutes_says_for_whom_and_goes_on() {
+        static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
+        log::set_logger(&WARNINGS).unwrap();
+        log::set_max_level(log::LevelFilter::Warn);
+        let program = ProgramBuilder::new("overdue", Collective::SendRecv, 2);
+        let link = [program.channel(0, 1)];
+        program.block(0).wait(&link);
+        program.block(1).signal(&link);
+        let plan = program.build().unwrap();
+        let options = Options::default().with_timeout(None);
+        let ranks = Communicator::in_process(2, &options).unwrap();
+        let executors: Vec<Executor> = ranks.iter().map(Executor::new).collect();
+        let plans: Vec<_> = executors.iter().map(|own| own.load(&plan).unwrap()).collect();
+        let (input, mut output) = ([7; 4], [0; 4]);
+        let launch = executors[0].queued(&call(&plans[0], &input, &mut output), Some(1)).unwrap();
+        let said = || {
+            let warnings = WARNINGS.0.lock().unwrap();
+            let own = warnings.iter().filter(|warning| warning.contains("`overdue`"));
+            own.cloned().collect::<Vec<_>>()
+        };
+        let minutes = Duration::from_secs(121);
+        let mut earlier = false;
+        while said().is_empty() {
+            assert!(!launch.advance(Effort::Wait).unwrap());
+            let mut state = launch.context.state();
+            let active = state.active.as_mut().unwrap();
+            if let Some(stalled) = active.stalled.as_mut().filter(|_| !earlier) {
+                stalled.late = Late::new(Instant::now().checked_sub(minutes).unwrap());
+                earlier = true;
+            }
+        }
+        for part in
+            ["launch 1 of plan", "on rank 0 made no progress for 1", "rank 1", "goes on waiting"]
+        {
+            assert!(said()[0].contains(part), "no {part:?} in: {}", said()[0]);
+        }
+        assert!(!launch.advance(Effort::Wait).unwrap());
+        assert_eq!(said().len(), 1, "once in a while");
+        let other = executors[1].queued(&call(&plans[1], &input, &mut output), Some(1)).unwrap();
+        while !other.advance(Effort::Wait).unwrap() {}
+        while !launch.advance(Effort::Wait).unwrap() {}
     }
 
     #[test]

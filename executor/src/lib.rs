@@ -50,6 +50,8 @@ pub use registry::{
 pub use together::RankCall;
 pub use verification::Verdict;
 
+#[doc(hidden)]
+pub use antiphon_bootstrap::say_after;
 pub use antiphon_bootstrap::tcp::UniqueId;
 pub use antiphon_bootstrap::{BootstrapError, launcher};
 pub use antiphon_hal as hal;

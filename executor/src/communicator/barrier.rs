@@ -1,6 +1,7 @@
 //! Barriers: on one node by the ranks' control pages, else by the bootstrap.
 
 use super::*;
+use antiphon_bootstrap::{Late, overdue};
 
 impl Communicator {
     /// Returns once all ranks have called it. Costs about a cache line to and from each peer where all are on one node.
@@ -18,14 +19,14 @@ impl Communicator {
         let round = mine.load(Ordering::Relaxed) + 1;
         mine.store(round, Ordering::Release);
         let missing = |&peer: &u32| shared.control(peer).arrived.0.load(Ordering::Acquire) < round;
-        let mut since: Option<Instant> = None;
+        let mut late: Option<Late> = None;
         loop {
             let mut waiter = Waiter::new(Effort::Wait, shared.yields);
             loop {
                 if !(0..shared.world).any(|peer| missing(&peer)) {
                     return Ok(());
                 }
-                let stalled = since.map_or(Duration::ZERO, |since| since.elapsed());
+                let stalled = late.map_or(Duration::ZERO, |late| late.waited(Instant::now()));
                 if waiter.pause(stalled) == Verdict::GiveUp {
                     break;
                 }
@@ -41,15 +42,22 @@ impl Communicator {
                 let error = shared.blamed_for(rank).unwrap_or_else(left);
                 return Err(shared.check().err().unwrap_or(error));
             }
-            let waited = since.get_or_insert_with(Instant::now).elapsed();
+            let now = Instant::now();
+            let late = late.get_or_insert_with(|| Late::new(now));
+            let name = |rank: u32| PeerName { rank, pid: shared.peers[rank as usize].pid };
+            let names = || (0..shared.world).filter(missing).map(name).collect::<Vec<_>>();
+            let waited = late.waited(now);
             if let Some(limit) = shared.options.timeout.filter(|&limit| waited >= limit) {
-                let names = (0..shared.world)
-                    .filter(missing)
-                    .map(|rank| PeerName { rank, pid: shared.peers[rank as usize].pid });
-                let missing = names.collect();
+                let missing = names();
                 let error = BootstrapError::Timeout { doing: "barrier", limit, missing };
                 shared.end(error.clone().into());
                 return Err(error.into());
+            }
+            if let Some(waited) = late.due(now) {
+                let missing = names();
+                if !missing.is_empty() {
+                    log::warn!("{}", overdue(shared.rank, "barrier", waited, &missing));
+                }
             }
         }
     }

@@ -5,7 +5,9 @@
 use super::context::Context;
 use super::{Gpu, calls};
 use crate::communicator::Shared;
+use crate::diagnose::goes_on;
 use crate::error::{Doing, ExecutorError, Wait, Waits};
+use antiphon_bootstrap::Late;
 use antiphon_codegen::abi::Where;
 use antiphon_hal::HalError;
 use antiphon_plan::program::{BlockMove, Instruction, RankLayout};
@@ -71,7 +73,7 @@ fn run(bell: &Bell, shared: &Weak<Shared>) {
 
 /// What a context's launch was doing when it was first seen so.
 struct Standing {
-    since: Instant,
+    late: Late,
     marks: [u64; 2],
     progress: Vec<[u64; 2]>,
 }
@@ -120,10 +122,11 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
             continue;
         }
         let standing =
-            seen.get(&id).filter(|then| then.marks == marks && then.progress == progress);
+            seen.get_mut(&id).filter(|then| then.marks == marks && then.progress == progress);
         match standing {
             Some(then) => {
-                let waited = then.since.elapsed();
+                let now = Instant::now();
+                let waited = then.late.waited(now);
                 context.ask(&gpu.asker);
                 let differs = calls::differs(shared, &context);
                 let alone = || launch.deserted().or_else(|| launch.freed());
@@ -132,11 +135,13 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
                 } else if let Some(limit) = shared.options.timeout.filter(|&limit| waited >= limit)
                 {
                     shared.end(launch.stalled(limit));
+                } else if let Some(waited) = then.late.due(now) {
+                    log::warn!("{}", goes_on(&launch.stalled(waited)));
                 }
             }
             None => {
-                let since = Instant::now();
-                seen.insert(id, Standing { since, marks, progress });
+                let late = Late::new(Instant::now());
+                seen.insert(id, Standing { late, marks, progress });
             }
         }
     }

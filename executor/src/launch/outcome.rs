@@ -7,11 +7,13 @@ use std::sync::{MutexGuard, PoisonError};
 impl Launch<'_> {
     /// How long the launch has made no progress, as far as is known.
     pub(super) fn stalled_for(&self, state: &ContextState) -> Duration {
-        let stalled = match &state.active {
-            Some(active) if active.seq == self.order.seq => active.stalled,
-            _ => *self.waits(),
+        let waited = |stalled: &Option<Stalled>| {
+            stalled.as_ref().map_or(Duration::ZERO, |stalled| stalled.late.waited(Instant::now()))
         };
-        stalled.map_or(Duration::ZERO, |(since, _)| since.elapsed())
+        match &state.active {
+            Some(active) if active.seq == self.order.seq => waited(&active.stalled),
+            _ => waited(&self.waits()),
+        }
     }
 
     /// The slow look: whether the launch, which waits for something, can still finish.
@@ -40,15 +42,23 @@ impl Launch<'_> {
             Some(active) if active.seq == self.order.seq => &mut active.stalled,
             _ => &mut *waits,
         };
-        match *stalled {
-            Some((since, then)) if then == position => {
-                self.limit(state, now.duration_since(since), blocked)
+        match stalled {
+            Some(stalled) if stalled.position == position => {
+                let waited = stalled.late.waited(now);
+                let limit = shared.options.timeout.filter(|&limit| waited >= limit);
+                // Of a launch that comes behind it, the first one says it all.
+                let overdue = stalled.late.due(now).filter(|_| blocked != Blocked::Turn);
+                drop(waits);
+                if let Some(limit) = limit {
+                    return Err(self.stalled(state, limit, blocked));
+                }
+                if let Some(waited) = overdue {
+                    state.word = Some(diagnose::goes_on(&self.stalled(state, waited, blocked)));
+                }
             }
-            _ => {
-                *stalled = Some((now, position));
-                Ok(())
-            }
+            _ => *stalled = Some(Stalled { late: Late::new(now), position }),
         }
+        Ok(())
     }
 
     /// A peer on this node that has left without coming as far as this launch needs it, which it never will: one that the plan
@@ -154,21 +164,14 @@ impl Launch<'_> {
         })
     }
 
-    fn limit(
-        &self,
-        state: &ContextState,
-        stalled: Duration,
-        blocked: Blocked,
-    ) -> Result<(), ExecutorError> {
-        match self.shared.options.timeout {
-            Some(limit) if stalled >= limit => Err(ExecutorError::Stalled {
-                rank: self.shared.rank,
-                seq: self.order.seq,
-                plan: self.context.plan.name().to_owned(),
-                limit,
-                waits: diagnose::all_waits(self, state, blocked),
-            }),
-            _ => Ok(()),
+    /// That the launch has made no progress for so long.
+    fn stalled(&self, state: &ContextState, limit: Duration, blocked: Blocked) -> ExecutorError {
+        ExecutorError::Stalled {
+            rank: self.shared.rank,
+            seq: self.order.seq,
+            plan: self.context.plan.name().to_owned(),
+            limit,
+            waits: diagnose::all_waits(self, state, blocked),
         }
     }
 

@@ -2,10 +2,11 @@
 
 use crate::coded::recordable;
 use crate::faults::await_failure;
+use crate::heard::{heard, listen};
 use crate::{backend, beside_cuda, on_simulator, on_threads, options, simulated_alone};
 use antiphon::DataType;
 use antiphon::executor::hal::{Memory, Stream};
-use antiphon::executor::{Call, Communicator, Executor, ExecutorError, LoadedPlan};
+use antiphon::executor::{Call, Communicator, Executor, ExecutorError, LoadedPlan, say_after};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, Plan};
 use antiphon_tests::recorder::Recorder;
@@ -126,6 +127,37 @@ fn a_device_that_fails_ends_its_communicators_with_the_drivers_error() {
     });
     assert!(failures[1].contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{}", failures[1]);
     assert!(failures[0].contains("rank 1"), "{}", failures[0]);
+}
+
+#[test]
+fn waits_without_a_limit_say_whom_they_are_for() {
+    if on_simulator("ends::waits_without_a_limit_say_whom_they_are_for").is_none() {
+        return;
+    }
+    listen();
+    say_after(Duration::from_millis(1100));
+    let launch = "s: rank 1 block 0 waits at no op for rank 0 to enter the launch";
+    let barrier = "s in the barrier and goes on waiting for rank 1 ";
+    on_threads(2, &options().with_timeout(None), |rank| {
+        let caller = Caller::new(&rank, &pulls());
+        let wait_for = |words: &str| {
+            let began = Instant::now();
+            while heard(words) == 0 {
+                assert!(began.elapsed() < Duration::from_secs(60), "{words}");
+                std::thread::yield_now();
+            }
+        };
+        if rank.rank() == 1 {
+            caller.execute().unwrap();
+            wait_for(barrier);
+            rank.barrier().unwrap();
+        } else {
+            rank.barrier().unwrap();
+            wait_for(launch);
+            caller.execute().unwrap();
+        }
+        caller.synchronize().unwrap();
+    });
 }
 
 #[test]

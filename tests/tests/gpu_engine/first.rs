@@ -1,5 +1,6 @@
 //! First calls beside launches that wait, on a driver that lets what first calls ask for wait for all kernels of the device.
 
+use crate::heard::{heard, listen};
 use crate::{device, on_simulator_with, on_threads, options};
 use antiphon::DataType;
 use antiphon::executor::hal::{Memory, Stream};
@@ -7,7 +8,6 @@ use antiphon::executor::{Call, Communicator, Executor, LoadedPlan};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, Plan};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
 const BYTES: u64 = 256;
@@ -55,31 +55,10 @@ impl Caller {
     }
 }
 
-/// Hears who waits until no launch is under way, before it loads code.
-struct Ear;
-
-static WAITS: AtomicBool = AtomicBool::new(false);
-
-impl log::Log for Ear {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        if record.args().to_string().contains("code is loaded once no launch is under way") {
-            WAITS.store(true, Ordering::Release);
-        }
-    }
-
-    fn flush(&self) {}
-}
-
 /// Listens; whether somebody has begun to wait.
 fn waits_to_load() -> impl Fn() -> bool {
-    // Of several tests in one process, as on a card, the first one listens for all.
-    let _ = log::set_logger(&Ear);
-    log::set_max_level(log::LevelFilter::Debug);
-    || WAITS.load(Ordering::Acquire)
+    listen();
+    || heard("code is loaded once no launch is under way") > 0
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod graphs;
 mod grouped;
 mod groups;
 mod handed;
+mod heard;
 mod hosts;
 mod islands;
 mod methods;

@@ -15,7 +15,7 @@
 //!
 //! # Every wait ends
 //! A blocking call returns with its result, with the loss of a peer, with an abort or with the time limit, and the
-//! error names the ranks and processes to blame ([`BootstrapError`]).
+//! error names the ranks and processes to blame ([`BootstrapError`]). One that goes on for long warns of whom it waits for ([`Late`]).
 //!
 //! # Threads
 //! One control thread per process serves all meshes. It starts with the first mesh and stays parked afterwards. All
@@ -62,6 +62,7 @@ pub use collective::Ticket;
 pub use error::{BootstrapError, Lost, PeerName, Result};
 pub use frame::{MAX_DESCRIPTORS, MAX_PAYLOAD};
 pub use group::Voice;
+pub use late::{Late, overdue, say_after};
 pub use local::{in_process, in_process_with};
 
 /// How long a blocking call waits where nothing else was asked for.

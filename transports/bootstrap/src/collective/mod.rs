@@ -1,7 +1,7 @@
 //! Exchange and barrier: the first member of the group gathers all parts and sends everyone the whole.
 //!
 //! So the cost grows with the number of ranks, not with its square, and one rank knows who is missing. The others ask
-//! it: when their time is up, and when a peer dies or leaves (its part may have been given before). The answer comes
+//! it: when they have waited for long, when their time is up, and when a peer dies or leaves (its part may have been given before). The answer comes
 //! from the gatherer's control thread, whatever its application does.
 
 mod bundle;
@@ -14,13 +14,14 @@ use crate::absent::Gone;
 use crate::control::on_control_thread;
 use crate::error::{BootstrapError, PeerName, Result};
 use crate::group::Group;
+use crate::late::{Late, overdue};
 use crate::mesh::{Mesh, Session, State};
 use crate::sync::lock;
 #[cfg(any(test, fuzzing))]
 pub(crate) use bundle::unpack;
 pub(crate) use rounds::{Out, Rounds};
 
-/// How long the gatherer may take to say who is missing, after the time limit.
+/// How long the gatherer may take to say who is missing.
 const GRACE: Duration = Duration::from_secs(1);
 /// How long after the gatherer has left a death is waited for that may be why: where this rank has a link to the dead rank as well, that
 /// one is in doubt until its last words are over.
@@ -56,6 +57,11 @@ pub struct Ticket {
     asked: Option<Instant>,
     /// When the gatherer was seen to have left.
     deserted: Option<Instant>,
+    late: Option<Late>,
+    /// How long the wait has been, of which the log is to hear once it is known who is missing.
+    overdue: Option<Duration>,
+    /// What the log is to hear once the state is free.
+    word: Option<String>,
 }
 
 impl std::fmt::Debug for Ticket {
@@ -90,6 +96,9 @@ impl Ticket {
             started: None,
             asked: None,
             deserted: None,
+            late: None,
+            overdue: None,
+            word: None,
         })
     }
 
@@ -107,6 +116,9 @@ impl Ticket {
             None => self.remaining(&mesh, &mut state, &mut out).map(|_| None),
         };
         mesh.send_out(state, out);
+        if let Some(word) = self.word.take() {
+            log::warn!("{word}");
+        }
         outcome
     }
 
@@ -141,6 +153,12 @@ impl Ticket {
                 return Err(BootstrapError::InsideHandler {
                     doing: name_of(self.operation as u32),
                 });
+            }
+            if let Some(word) = self.word.take() {
+                drop(state);
+                log::warn!("{word}");
+                state = lock(&mesh.state);
+                continue;
             }
             if !out.is_empty() {
                 // The answer may be here before the lock is back.
@@ -256,13 +274,60 @@ impl Ticket {
         None
     }
 
-    /// The time left, or the error that it has run out.
+    /// The time until the next look, or the error that the limit has passed.
     fn remaining(&mut self, mesh: &Mesh, state: &mut State, out: &mut Out) -> Result<Duration> {
-        let started = *self.started.get_or_insert_with(Instant::now);
-        let remaining = self.group.limit.saturating_sub(started.elapsed());
+        let now = Instant::now();
+        let started = *self.started.get_or_insert(now);
+        let remaining = self.group.limit.saturating_sub(now.saturating_duration_since(started));
         if !remaining.is_zero() {
-            return Ok(remaining);
+            return Ok(remaining.min(self.say(now, mesh, state, out)));
         }
+        let missing = match self.missing(mesh, state, out) {
+            Ok(missing) => missing,
+            Err(grace) => return Ok(grace),
+        };
+        let missing = missing.into_iter().map(|member| self.name(mesh, member)).collect();
+        let (doing, limit) = (name_of(self.operation as u32), self.group.limit);
+        Err(BootstrapError::Timeout { doing, limit, missing })
+    }
+
+    /// Says whom a wait that goes on is for, if it is time; how long until it is to be looked at again.
+    fn say(&mut self, now: Instant, mesh: &Mesh, state: &mut State, out: &mut Out) -> Duration {
+        let late = self.late.get_or_insert_with(|| Late::new(self.started.unwrap_or(now)));
+        let left = late.left(now);
+        let Some(waited) = self.overdue.or_else(|| late.due(now)) else { return left };
+        self.overdue = Some(waited);
+        let missing = match self.missing(mesh, state, out) {
+            Ok(missing) => missing,
+            Err(grace) => return grace,
+        };
+        (self.overdue, self.asked) = (None, None);
+        // Later the answer may be another one.
+        if let Some(round) = state.rounds.awaiting.get_mut(&self.key()) {
+            round.asked.remove(&None);
+        }
+        if missing.is_empty() {
+            return Duration::ZERO;
+        }
+        // Whoever reads it does not know how the ranks of a group count.
+        let name = |rank: u32| PeerName { rank, pid: mesh.peers[rank as usize].pid };
+        let missing: Vec<PeerName> = missing.into_iter().map(name).collect();
+        let (ranks, job) = (self.group.members.len(), mesh.peers.len());
+        let mut doing = name_of(self.operation as u32).to_owned();
+        if ranks < job {
+            doing += &format!(" among {ranks} of the job's {job} ranks");
+        }
+        self.word = Some(overdue(mesh.rank, &doing, waited, &missing));
+        Duration::ZERO
+    }
+
+    /// Who is missing; or how long the gatherer, who was asked, may still take to say so.
+    fn missing(
+        &mut self,
+        mesh: &Mesh,
+        state: &mut State,
+        out: &mut Out,
+    ) -> std::result::Result<Vec<u32>, Duration> {
         let (key, gatherer) = (self.key(), self.group.gatherer());
         let missing = if gatherer == mesh.rank {
             state.rounds.missing(key, &self.group)
@@ -283,12 +348,10 @@ impl Ticket {
                     members.filter(|member| !present.contains(member)).collect()
                 }
                 (None, Duration::ZERO) => vec![gatherer],
-                (None, grace) => return Ok(grace),
+                (None, grace) => return Err(grace),
             }
         };
-        let missing = missing.into_iter().map(|member| self.name(mesh, member)).collect();
-        let (doing, limit) = (name_of(self.operation as u32), self.group.limit);
-        Err(BootstrapError::Timeout { doing, limit, missing })
+        Ok(missing)
     }
 }
 
@@ -296,5 +359,59 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let key = self.key();
         lock(&self.session.0.state).rounds.abandon(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks until it is said whom a call waits for.
+    fn word(ticket: &mut Ticket) -> String {
+        loop {
+            let mesh = ticket.session.0.clone();
+            let mut out = Out::new();
+            let mut state = lock(&mesh.state);
+            ticket.remaining(&mesh, &mut state, &mut out).unwrap();
+            mesh.send_out(state, out);
+            if let Some(word) = ticket.word.take() {
+                return word;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn who_waits_for_minutes_says_for_whom_and_goes_on() {
+        let ends = crate::in_process(5).unwrap();
+        let members = |at: usize| ends[at + 1].group(7, &[1, 2, 3, 4]).unwrap();
+        let groups: Vec<_> = (0..4).map(members).collect();
+        let begin = |at: usize| groups[at].barrier_begin().unwrap();
+        // The first one gathers, and the second asks it.
+        let mut tickets = [begin(0), begin(1)];
+        let overdue = |seconds| {
+            Some(Late::new(Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap()))
+        };
+        let pid = std::process::id();
+        let mut others = Vec::new();
+        for (seconds, missing) in [(121, vec![2, 3]), (250, vec![3])] {
+            let names: Vec<String> =
+                missing.iter().map(|at| format!("rank {} (pid {pid})", at + 1)).collect();
+            for (rank, ticket) in (1..).zip(&mut tickets) {
+                ticket.late = overdue(seconds);
+                let start = format!("rank {rank} has waited {}", seconds / 10);
+                let names = format!("waiting for {};", names.join(", "));
+                let said = word(ticket);
+                assert!(said.starts_with(&start) && said.contains(&names), "{said}");
+                assert!(said.contains(" s in the barrier among 4 of the job's 5 ranks "), "{said}");
+                assert!(ticket.poll().unwrap().is_none());
+                let left = ticket.late.unwrap().left(Instant::now());
+                assert!(left > Duration::from_secs(seconds / 2), "it is said at times: {left:?}");
+            }
+            others.push(begin(missing[0]));
+        }
+        for ticket in tickets.into_iter().chain(others) {
+            assert_eq!(ticket.wait().unwrap().len(), 4);
+        }
     }
 }
