@@ -1,8 +1,8 @@
 //! Exchange and barrier: the first member of the group gathers all parts and sends everyone the whole.
 //!
 //! So the cost grows with the number of ranks, not with its square, and one rank knows who is missing. The others ask
-//! it: when they have waited for long, when their time is up, and when a peer dies or leaves (its part may have been given before). The answer comes
-//! from the gatherer's control thread, whatever its application does.
+//! it: when they have waited for long, when their time is up, and when a peer dies or leaves (its part may have been given
+//! before). The answer comes from the gatherer's control thread, whatever its application does.
 
 mod bundle;
 mod rounds;
