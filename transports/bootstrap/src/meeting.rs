@@ -4,11 +4,12 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use antiphon_transport::room::is_full;
 use rustix::io::Errno;
 
 use crate::MOST_RANKS;
 use crate::error::{BootstrapError, Result};
-use crate::socket::{accept, is_full};
+use crate::socket::accept;
 
 pub(crate) const FORMING: &str = "forming the job";
 /// First and longest pause between attempts to reach a rank that is not there yet.

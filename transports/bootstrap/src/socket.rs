@@ -5,7 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use antiphon_transport::room::{is_full, keeps_out};
 use rustix::fs::{self, MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{
@@ -38,25 +38,14 @@ pub(crate) fn connect(name: &str) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Whether an error says that this process or its host has no room for another descriptor: it says nothing of the other end.
-pub(crate) fn is_full(errno: Errno) -> bool {
-    matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
-}
-
 /// The next connection that waits at a listener, if any.
 pub(crate) fn accept(listener: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     match rustix::io::retry_on_intr(|| rustix::net::accept_with(listener, flags)) {
         Ok(socket) => Ok(Some(socket)),
         Err(Errno::AGAIN | Errno::CONNABORTED) => Ok(None),
-        // Without room the system says so before it looks whether anybody is there.
-        Err(errno) if is_full(errno) => {
-            let mut waiting = [PollFd::new(listener, PollFlags::IN)];
-            match poll(&mut waiting, Some(&Timespec::default())) {
-                Ok(0) => Ok(None),
-                _ => Err(errno),
-            }
-        }
+        // There is no room, and nobody who takes it.
+        Err(errno) if is_full(errno) && !keeps_out(listener, errno) => Ok(None),
         Err(errno) => Err(errno),
     }
 }

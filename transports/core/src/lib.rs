@@ -5,13 +5,15 @@
 //! nothing blocks inside: a rank registers memory and sends the [`Offer`]; the peer accepts it, and from then on opens any
 //! buffer inside it as a [`Handle`], one of a closed set of kinds that engines know how to use. What a port channel's
 //! transport does instead, its crate says. [`interface`] and [`topology`] have what all that go over a
-//! network choose it by, and [`outage`] what lets their connections outlive one.
+//! network choose it by, [`outage`] what lets their connections outlive one, and [`room`] what tells a want of descriptors from
+//! a peer that is not there.
 
 mod error;
 mod handle;
 pub mod interface;
 pub mod outage;
 mod registry;
+pub mod room;
 mod route;
 pub mod topology;
 

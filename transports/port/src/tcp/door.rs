@@ -8,6 +8,7 @@ use super::protocol::hello::{
     HELLO, Hello, PROOF, REPLY, Refusal, Token, is_proof, reply, reply_to_other_version,
 };
 use super::socket;
+use antiphon_transport::room::keeps_out;
 use rustix::event::epoll::EventFlags;
 use std::collections::HashMap;
 use std::io;
@@ -180,7 +181,7 @@ impl Door {
             let (socket, from) = match socket::accept(&self.listener) {
                 Ok(one) => one,
                 Err(errno) => {
-                    full = socket::keeps_out(&self.listener, errno).then_some(errno);
+                    full = keeps_out(&self.listener, errno).then_some(errno);
                     break;
                 }
             };

@@ -2,7 +2,7 @@
 
 use super::protocol::Part;
 use antiphon_transport::outage::retry_each_second;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::event::{EventfdFlags, epoll};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::net::{
@@ -39,14 +39,6 @@ pub(super) fn accept(listener: &OwnedFd) -> Result<(OwnedFd, SocketAddr), Errno>
     let (socket, from) = rustix::io::retry_on_intr(|| acceptfrom_with(listener, FLAGS))?;
     let from = from.ok_or(Errno::CONNABORTED)?;
     Ok((socket, SocketAddr::try_from(from)?))
-}
-
-/// Whether somebody waits at a listener whom an error of [`accept`] keeps out. Without room for a descriptor the system says so
-/// before it looks whether anybody is there.
-pub(super) fn keeps_out(listener: &OwnedFd, errno: Errno) -> bool {
-    let full = matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM);
-    let mut waiting = [PollFd::new(listener, PollFlags::IN)];
-    full && poll(&mut waiting, Some(&Timespec::default())) == Ok(1)
 }
 
 /// Begins a connection to `to`; from the address `from`, where one is given.

@@ -16,6 +16,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use antiphon_transport::room::is_full;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -29,7 +30,7 @@ use crate::frame::{Frame, Kind};
 use crate::late::Late;
 use crate::meeting::{Lack, PAUSE, deadline};
 use crate::pipe::{Broken, Pipe};
-use crate::socket::{self, is_full};
+use crate::socket;
 use crate::sync::{hex, process_token, random};
 use crate::unix::hello::decode_words;
 
