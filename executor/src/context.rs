@@ -177,6 +177,9 @@ pub struct ContextState {
     pub active: Option<Active>,
     /// What is to be said of a launch that waits, once nobody holds the context.
     pub word: Option<String>,
+    /// The communicator is broken, and whoever comes back to a launch that has begun leaves it: the peers are told that this rank
+    /// reaches into their memory no more.
+    pub ended: bool,
     /// The communicator's numbers of the context's last two launches.
     pub recent: [u64; 2],
     /// The last launch heard from fewer peers than the plan says, for want of bytes.
@@ -237,6 +240,7 @@ impl Context {
             active: None,
             recent: [0; 2],
             word: None,
+            ended: false,
             silent: false,
             sizes: None,
             known: Vec::new(),
@@ -259,9 +263,13 @@ impl Context {
         shape(self.plan.layout(), rank, self.class)
     }
 
-    /// Whether nobody works on a launch of this context at this moment.
-    pub fn is_idle(&self) -> bool {
-        !matches!(self.state.try_lock(), Err(TryLockError::WouldBlock))
+    /// The state, unless somebody works on a launch of this context at this moment.
+    pub fn idle_state(&self) -> Option<MutexGuard<'_, ContextState>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// The state, for the launch that runs.

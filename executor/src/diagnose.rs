@@ -122,6 +122,7 @@ fn around(launch: &Launch<'_>, blocked: Blocked) -> Option<String> {
         Blocked::Unread(peer) => {
             Some(format!("(what it sends to rank {peer} is still being read)"))
         }
+        Blocked::GivenUp(peer) => Some(format!("(rank {peer} has given up, and is to say why)")),
         // Of these the blocks that wait are told.
         _ => None,
     }

@@ -102,6 +102,17 @@ enum Polled {
     Queued,
 }
 
+/// What came of stepping a launch.
+enum Stepped {
+    /// The caller's buffers hold the result.
+    Complete,
+    /// A block moved.
+    Progress,
+    /// A link did, perhaps for the launch.
+    Carried,
+    Blocked(Blocked),
+}
+
 /// What a running launch remembers between polls.
 pub struct Active {
     seq: u64,
@@ -158,6 +169,11 @@ impl Launch<'_> {
         match worked {
             Ok(Polled::Complete) => {
                 self.context.hand_on(&state);
+                drop(state);
+                if self.shared.failed() {
+                    // The control thread does not while somebody works on a launch.
+                    self.shared.quieten();
+                }
                 Ok(true)
             }
             Ok(Polled::Queued) if effort == Effort::Wait => {
@@ -185,36 +201,22 @@ impl Launch<'_> {
         // Whoever is waited for may need this core, or this very thread.
         let brief = effort == Effort::Brief && shared.assists();
         let mut waiter = Waiter::new(if brief { Effort::Try } else { effort }, shared.yields);
-        if shared.failed() {
-            return Err(self.broken(state));
-        }
         let links = posting::Links::new(self);
+        if shared.failed() {
+            let error = self.broken(state);
+            return self.unless_it_came(state, &links, error);
+        }
         loop {
-            let begun = state.active.as_ref().is_some_and(|active| active.seq == self.order.seq);
+            let begun = self.has_begun(state);
             let blocked = if begun {
-                let driven = self.drive(state);
-                // What was posted goes out, and what came in may unblock.
-                let moved = links.progress();
-                match driven? {
-                    Driven::Complete => {
-                        let late = self.late_writer(state).map(Blocked::Writer);
-                        match late.or_else(|| posting::unread(self, state).map(Blocked::Unread)) {
-                            None => {
-                                self.finish(state);
-                                return Ok(Polled::Complete);
-                            }
-                            Some(_) if moved && !carried(state).is_multiple_of(CARRIES) => continue,
-                            Some(blocked) => blocked,
-                        }
-                    }
-                    Driven::Progress => {
+                match self.step(state, &links)? {
+                    Stepped::Complete => return Ok(Polled::Complete),
+                    Stepped::Progress => {
                         waiter.progressed();
                         continue;
                     }
-                    Driven::Blocked(_) if moved && !carried(state).is_multiple_of(CARRIES) => {
-                        continue;
-                    }
-                    Driven::Blocked(blocked) => blocked,
+                    Stepped::Carried => continue,
+                    Stepped::Blocked(blocked) => blocked,
                 }
             } else {
                 match self.begin(state)? {
@@ -233,21 +235,83 @@ impl Launch<'_> {
             if self.admit(state, blocked)? {
                 continue;
             }
-            let stalled = self.stalled_for(state);
-            match waiter.pause(stalled) {
-                Verdict::Again => {}
-                Verdict::Check(now) => self.check(state, now, blocked)?,
-                Verdict::GiveUp => {
-                    self.check(state, Instant::now(), blocked)?;
-                    if begun {
-                        // Who knows when the caller comes again.
-                        self.tell(state, true)?;
-                        links.progress();
-                    }
-                    return Ok(Polled::Pending);
+            let (now, pending) = match waiter.pause(self.stalled_for(state)) {
+                Verdict::Again => continue,
+                Verdict::Check(now) => (now, false),
+                Verdict::GiveUp => (Instant::now(), true),
+            };
+            if let Err(error) = self.check(state, now, blocked) {
+                return self.unless_it_came(state, &links, error);
+            }
+            if pending {
+                if begun {
+                    // Who knows when the caller comes again.
+                    self.tell(state, true)?;
+                    links.progress();
                 }
+                return Ok(Polled::Pending);
             }
         }
+    }
+
+    /// Whether it is this launch that the context runs.
+    fn has_begun(&self, state: &ContextState) -> bool {
+        state.active.as_ref().is_some_and(|active| active.seq == self.order.seq)
+    }
+
+    /// Steps what has begun, and ends it if it is complete.
+    fn step(
+        &self,
+        state: &mut ContextState,
+        links: &posting::Links<'_>,
+    ) -> Result<Stepped, ExecutorError> {
+        let driven = self.drive(state);
+        // What was posted goes out, and what came in may unblock.
+        let moved = links.progress();
+        let blocked = match driven? {
+            Driven::Progress => return Ok(Stepped::Progress),
+            Driven::Blocked(blocked) => blocked,
+            Driven::Complete => {
+                let late = self.late_writer(state).map(Blocked::Writer);
+                let unread = || posting::unread(self, state).map(Blocked::Unread);
+                let given_up = || self.given_up().map(Blocked::GivenUp);
+                match late.or_else(unread).or_else(given_up) {
+                    Some(blocked) => blocked,
+                    None => {
+                        self.finish(state);
+                        return Ok(Stepped::Complete);
+                    }
+                }
+            }
+        };
+        let carried = moved && !carried(state).is_multiple_of(CARRIES);
+        Ok(if carried { Stepped::Carried } else { Stepped::Blocked(blocked) })
+    }
+
+    /// The end of a launch by an error, unless all that it needs has come while nobody looked: a peer that has sent it goes on, and
+    /// what it finds then, or what becomes of it, must not hurt who comes late to what is there. A launch that moved is looked at
+    /// once more.
+    #[cold]
+    fn unless_it_came(
+        &self,
+        state: &mut ContextState,
+        links: &posting::Links<'_>,
+        error: ExecutorError,
+    ) -> Result<Polled, ExecutorError> {
+        let differs = matches!(error, ExecutorError::Mismatch { .. });
+        let goes_on = !differs && !state.ended && self.has_begun(state);
+        let mut moved = false;
+        while goes_on && self.given_up().is_none() {
+            match self.step(state, links) {
+                Ok(Stepped::Complete) => return Ok(Polled::Complete),
+                Ok(Stepped::Progress) => moved = true,
+                // Of links that are about to end it says nothing.
+                Ok(Stepped::Carried) => moved |= !self.shared.failed(),
+                Ok(Stepped::Blocked(blocked)) if self.admit(state, blocked).is_ok_and(|it| it) => {}
+                Ok(Stepped::Blocked(_)) | Err(_) => break,
+            }
+        }
+        if moved { Ok(Polled::Pending) } else { Err(error) }
     }
 
     /// Enters the launch: places the buffers, resets the cursors, publishes the descriptor.
@@ -457,123 +521,4 @@ fn position(cursor: &Cursor) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::communicator::{Communicator, Options};
-    use crate::executor::{Call, Executor};
-    use crate::plan_cache::LoadedPlan;
-    use antiphon_plan::builder::ProgramBuilder;
-    use antiphon_plan::model::Collective;
-
-    /// Two ranks of this process, which step each other's blocks; and what the first runs, which it has loaded.
-    fn two(
-        program: ProgramBuilder,
-        limit: Duration,
-    ) -> (Vec<Communicator>, Executor, Arc<LoadedPlan>) {
-        let options = Options::default().with_timeout(Some(limit));
-        let ranks = Communicator::in_process(2, &options).unwrap();
-        let executor = Executor::new(&ranks[0]);
-        let plan = executor.load(&program.build().unwrap()).unwrap();
-        (ranks, executor, plan)
-    }
-
-    fn call<'p>(plan: &'p Arc<LoadedPlan>, input: &[u32; 4], output: &mut [u32; 4]) -> Call<'p> {
-        let (from, to) = ((input.as_ptr().cast(), 16), (output.as_mut_ptr().cast(), 16));
-        Call::new(plan, DataType::U32, from, to)
-    }
-
-    #[test]
-    fn a_launch_does_not_begin_while_another_rank_is_at_a_block_of_the_last_one() {
-        let program = ProgramBuilder::new("copy", Collective::Other("copy".into()), 2);
-        for rank in 0..2 {
-            program.block(rank).copy(program.input(rank).all(), program.output(rank).all());
-        }
-        let (_ranks, executor, plan) = two(program, Duration::from_millis(100));
-        let (input, mut output) = ([7; 4], [0; 4]);
-        let call = call(&plan, &input, &mut output);
-        let [first, second, third] = [(); 3].map(|()| executor.queued(&call, Some(1)).unwrap());
-        assert!(first.advance(Effort::Try).unwrap());
-        let arena = own_arena(&first.context.state(), 0);
-        assert!(lock(arena.cursor(0)));
-        assert!(!second.advance(Effort::Try).unwrap());
-        unlock(arena.cursor(0));
-        assert!(second.advance(Effort::Try).unwrap());
-        assert_eq!(output, input);
-        assert!(lock(arena.cursor(0)));
-        let error = loop {
-            match third.advance(Effort::Wait) {
-                Ok(over) => assert!(!over),
-                Err(error) => break error.to_string(),
-            }
-        };
-        assert!(error.contains("another rank is at a block"), "{error}");
-    }
-
-    #[test]
-    fn a_launch_that_waits_for_minutes_says_for_whom_and_goes_on() {
-        let program = ProgramBuilder::new("overdue", Collective::SendRecv, 2);
-        let link = [program.channel(0, 1)];
-        program.block(0).wait(&link);
-        program.block(1).signal(&link);
-        let plan = program.build().unwrap();
-        let options = Options::default().with_timeout(None);
-        let ranks = Communicator::in_process(2, &options).unwrap();
-        let executors: Vec<Executor> = ranks.iter().map(Executor::new).collect();
-        let plans: Vec<_> = executors.iter().map(|own| own.load(&plan).unwrap()).collect();
-        let (input, mut output) = ([7; 4], [0; 4]);
-        let launch = executors[0].queued(&call(&plans[0], &input, &mut output), Some(1)).unwrap();
-        // Looks once, as if it had waited since then; what it has to say.
-        let look = |since: Option<Instant>| {
-            let mut state = launch.context.state();
-            let stalled = state.active.as_mut().and_then(|active| active.stalled.as_mut());
-            if let (Some(stalled), Some(since)) = (stalled, since) {
-                stalled.late = Late::new(since);
-            }
-            launch.borrowed().work(&mut state, Effort::Wait).unwrap();
-            state.word.take()
-        };
-        // It enters, and is found to wait.
-        while launch.context.state().active.as_ref().is_none_or(|active| active.stalled.is_none()) {
-            assert_eq!(look(None), None);
-        }
-        let said = look(Instant::now().checked_sub(Duration::from_secs(121))).unwrap();
-        for part in
-            ["launch 1 of plan", "on rank 0 made no progress for 1", "rank 1", "goes on waiting"]
-        {
-            assert!(said.contains(part), "no {part:?} in: {said}");
-        }
-        assert_eq!(look(None), None, "once in a while");
-        // What it did not come to say is no other launch's.
-        launch.context.state().word = Some("it waits".to_owned());
-        let other = executors[1].queued(&call(&plans[1], &input, &mut output), Some(1)).unwrap();
-        while !other.advance(Effort::Wait).unwrap() {}
-        while !launch.advance(Effort::Wait).unwrap() {}
-        assert_eq!(launch.context.state().word, None);
-    }
-
-    #[test]
-    fn a_launch_waits_as_long_as_what_its_peer_is_to_pass_on_moves() {
-        let program = ProgramBuilder::new("wait", Collective::SendRecv, 2);
-        let link = [program.channel(0, 1)];
-        program.block(0).wait(&link);
-        program.block(1).signal(&link);
-        let limit = Duration::from_millis(50);
-        let (ranks, executor, plan) = two(program, limit);
-        let (input, mut output) = ([7; 4], [0; 4]);
-        let launch = executor.queued(&call(&plan, &input, &mut output), Some(1)).unwrap();
-        let began = Instant::now();
-        let mut position = 0;
-        while began.elapsed() < 4 * limit {
-            position += 1;
-            ranks[1].passes_on(position);
-            assert!(!launch.advance(Effort::Wait).unwrap());
-        }
-        let error = loop {
-            match launch.advance(Effort::Wait) {
-                Ok(over) => assert!(!over),
-                Err(error) => break error,
-            }
-        };
-        assert!(matches!(error, ExecutorError::Stalled { .. }), "{error}");
-    }
-}
+mod tests;

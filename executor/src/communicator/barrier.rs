@@ -19,11 +19,12 @@ impl Communicator {
         let round = mine.load(Ordering::Relaxed) + 1;
         mine.store(round, Ordering::Release);
         let missing = |&peer: &u32| shared.control(peer).arrived.0.load(Ordering::Acquire) < round;
+        let all_came = || !(0..shared.world).any(|peer| missing(&peer));
         let mut late: Option<Late> = None;
         loop {
             let mut waiter = Waiter::new(Effort::Wait, shared.yields);
             loop {
-                if !(0..shared.world).any(|peer| missing(&peer)) {
+                if all_came() {
                     return Ok(());
                 }
                 let stalled = late.map_or(Duration::ZERO, |late| late.waited(Instant::now()));
@@ -31,7 +32,10 @@ impl Communicator {
                     break;
                 }
             }
-            shared.check()?;
+            if let Err(error) = shared.check() {
+                // Who came goes on, and what it finds then must not hurt who is late to see that all did.
+                return if all_came() { Ok(()) } else { Err(error) };
+            }
             // Whether it is missing is asked again: it may have come before it left.
             let gone = |peer: &u32| shared.has_left(*peer) && missing(peer);
             let all_gone = (0..shared.world).filter(missing).filter(gone);
@@ -49,6 +53,9 @@ impl Communicator {
             let waited = late.waited(now);
             if let Some(limit) = shared.options.timeout.filter(|&limit| waited >= limit) {
                 let missing = names();
+                if missing.is_empty() {
+                    return Ok(());
+                }
                 let error = BootstrapError::Timeout { doing: "barrier", limit, missing };
                 shared.end(error.clone().into());
                 return Err(error.into());
@@ -59,6 +66,30 @@ impl Communicator {
                     log::warn!("{}", overdue(shared.rank, "barrier", waited, &missing));
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rank 1 comes, goes on, and finds a failure, all between two looks of rank 0 at who has come.
+    #[test]
+    fn a_failure_behind_a_barrier_does_not_hurt_who_is_late_to_see_that_all_came() {
+        let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
+        for round in 0..60 {
+            let ranks = Communicator::in_process(2, &options).unwrap();
+            let [first, second] = ranks.try_into().ok().unwrap();
+            let waits = std::thread::spawn(move || first.barrier());
+            while second.shared.control(0).arrived.0.load(Ordering::Acquire) == 0 {
+                std::thread::yield_now();
+            }
+            // Until it sleeps between its looks.
+            std::thread::sleep(Duration::from_micros(25_000 + 37 * round));
+            second.barrier().unwrap();
+            second.abort("enough");
+            waits.join().unwrap().unwrap_or_else(|error| panic!("round {round}: {error}"));
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::shared::control::{BROKEN, LEFT};
 use antiphon_bootstrap::{Bootstrap, Voice};
 use antiphon_hal::Memory;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// The first thing that broke a communicator.
@@ -29,8 +29,10 @@ pub(super) struct Failure {
     pairs: Mutex<Vec<Weak<Failure>>>,
     /// The rank's control page.
     page: Arc<dyn Memory>,
-    /// On hosts, once all have come, and if all are on one: the pages of the other ranks.
+    /// Once all have come: the pages of the other ranks; none on devices, and where the ranks are on several hosts.
     near: OnceLock<BTreeMap<u32, Page>>,
+    /// Peers that were lost before that.
+    early: Mutex<Vec<(u32, Loss, ExecutorError)>>,
     losses: Arc<Losses>,
 }
 
@@ -67,6 +69,7 @@ impl Failure {
             pairs: Mutex::default(),
             page: Arc::clone(page),
             near: OnceLock::new(),
+            early: Mutex::default(),
             losses: Arc::default(),
         }
     }
@@ -76,14 +79,39 @@ impl Failure {
         self.whole.get_or_init(|| Whole { names, losses: Arc::clone(&whole.losses) });
     }
 
-    /// What the others tell of themselves, by which all know alike whether one that is lost is missed.
+    /// What the others tell of themselves, by which all know alike whether one that is lost is missed. Where there are no pages it is.
     pub(super) fn look_at(&self, near: BTreeMap<u32, Page>) {
-        let _ = self.near.set(near);
+        let early = {
+            let mut early = self.early();
+            let _ = self.near.set(near);
+            std::mem::take(&mut *early)
+        };
+        early.into_iter().for_each(|(peer, loss, error)| self.miss(peer, loss, error));
     }
 
     /// A peer is lost. What others may wait for in a launch of its is broken by that, and else nothing but what needs it from now
-    /// on: programs end without a word after their last call.
+    /// on: programs end without a word after their last call, even while this rank has yet to see that all have come.
     pub(super) fn lose(&self, peer: u32, loss: Loss, error: ExecutorError) {
+        {
+            let mut early = self.early();
+            if self.near.get().is_none() && !loss.alone {
+                return early.push((peer, loss, error));
+            }
+        }
+        self.miss(peer, loss, error);
+    }
+
+    /// That a peer was lost before this rank looks at what it tells of itself.
+    pub(super) fn early_loss_of(&self, peer: u32) -> Option<ExecutorError> {
+        let early = self.early();
+        early.iter().find(|(lost, ..)| *lost == peer).map(|(_, _, error)| error.clone())
+    }
+
+    fn early(&self) -> MutexGuard<'_, Vec<(u32, Loss, ExecutorError)>> {
+        self.early.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn miss(&self, peer: u32, loss: Loss, error: ExecutorError) {
         let through = |page: &Page| {
             let page = page.get();
             let begun = page.last().map_or(0, |last| last.seq);
@@ -181,11 +209,21 @@ impl Failure {
         pairs.iter().filter_map(Weak::upgrade).for_each(|pair| pair.hear_of_whole(&text));
     }
 
-    /// The control thread must not wait, so it says that the rank is quiet only if no launch is being worked on:
-    /// one that is finds the failure and says so itself.
+    /// The control thread must not wait, so it says that the rank is quiet only if no launch is being worked on at this moment: who
+    /// works on one finds the failure and says so itself.
     pub(super) fn quieten(&self) {
-        let Ok(log) = self.log.try_lock() else { return };
-        if log.contexts.all().all(|context| context.is_idle()) {
+        if let Ok(log) = self.log.try_lock() {
+            self.quieten_by(&log);
+        }
+    }
+
+    fn quieten_by(&self, log: &Log) {
+        let mut states: Option<Vec<_>> =
+            log.contexts.all().map(|context| context.idle_state()).collect();
+        for state in states.iter_mut().flatten() {
+            state.ended = true;
+        }
+        if states.is_some() {
             rank_page(&self.page).control.quiet.0.store(1, Ordering::Release);
         }
     }
@@ -319,18 +357,26 @@ impl Shared {
     }
 
     /// After a failure: waits until nobody works on a launch of this rank any more, ends the links, so that no peer which
-    /// has not heard yet writes here any more, and tells the peers. Every later look at a launch finds the failure first.
-    /// The caller holds no context's state.
+    /// has not heard yet writes here any more, and tells the peers. Whoever comes back to a launch that has begun leaves it, also if all
+    /// that it needs has come. The caller holds no context's state.
     pub fn settle(&self) {
         let contexts: Vec<_> = self.log().contexts.all().map(Arc::clone).collect();
         for context in contexts {
-            drop(context.state());
+            context.state().ended = true;
         }
         if let Some(gpu) = &self.gpu {
             gpu.quiet();
         }
         self.ports.stop();
         self.control(self.rank).quiet.0.store(1, Ordering::Release);
+        // Before anything that the caller does with its buffers.
+        fence(Ordering::SeqCst);
+    }
+
+    /// After a failure, behind a launch that is over all the same: tells the peers that this rank reaches into their memory no more,
+    /// unless another launch is being worked on.
+    pub fn quieten(&self) {
+        self.failure.quieten_by(&self.log());
     }
 
     /// The peer whose death broke the communicator, if that is what did.

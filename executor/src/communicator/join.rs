@@ -191,10 +191,14 @@ impl Join {
         let limit = self.options.timeout.unwrap_or(NO_LIMIT);
         let since = Instant::now();
         loop {
-            let look = LOOK.min(limit.saturating_sub(since.elapsed()));
+            // What a peer offered is here before its loss is heard of.
+            let lost = self.failure.early_loss_of(peer.rank);
+            let left = limit.saturating_sub(since.elapsed());
+            let look = if lost.is_some() { Duration::ZERO } else { LOOK.min(left) };
             if let Some(memory) = self.regions.memory.await_region(peer.rank, region, look) {
                 return Ok(memory);
             }
+            lost.map_or(Ok(()), Err)?;
             self.failure.check()?;
             if since.elapsed() >= limit {
                 let missing = vec![PeerName { rank: peer.rank, pid: peer.pid }];
@@ -325,10 +329,9 @@ impl Probed {
             }
             control.push(Page { page, _memory: memory });
         }
-        if join.failure.devices.is_none() && near.iter().all(|&near| near) {
-            let others = peers.iter().zip(&control).filter(|(peer, _)| peer.rank != rank);
-            join.failure.look_at(others.map(|(peer, page)| (peer.rank, page.clone())).collect());
-        }
+        let seen = join.failure.devices.is_none() && near.iter().all(|&near| near);
+        let others = peers.iter().zip(&control).filter(|(peer, _)| seen && peer.rank != rank);
+        join.failure.look_at(others.map(|(peer, page)| (peer.rank, page.clone())).collect());
         let memory = Arc::clone(&join.regions.memory);
         let mut registry = Registry::default();
         registry.register(Arc::clone(&memory) as Arc<dyn Transport>);
@@ -450,6 +453,28 @@ mod tests {
         };
         let error = join.mapped(&peer, 1234).map(drop).unwrap_err().to_string();
         assert!(error.contains("it cannot be mapped"), "{error}");
+    }
+
+    /// Rank 1 had come, and had been through with its calls, before rank 0 was there to see it.
+    #[test]
+    fn a_peer_that_is_lost_before_this_rank_sees_that_all_came_breaks_nothing() {
+        let ends = in_process_with(&["this"; 2], Duration::from_secs(60)).unwrap();
+        let (device, options) = (host().unwrap(), Options::default());
+        let [first, second] = [0, 1]
+            .map(|rank: usize| Join::begin(Arc::clone(&ends[rank]), &device, &options).unwrap());
+        let second = std::thread::spawn(move || second.come().unwrap());
+        let first = first.probe().unwrap();
+        // Its page comes before the word that it is lost.
+        let region = first.greetings[1].page;
+        let page = first.join.regions.memory.await_region(1, region, Duration::from_secs(60));
+        assert!(page.is_some());
+        let (reason, doing) = ("its process ended".to_owned(), Doing::default());
+        let lost = ExecutorError::PeerLost { peer: 1, pid: 7, reason, doing };
+        let heard = super::super::failure::Loss { landed: true, alone: false };
+        first.join.failure.lose(1, heard, lost);
+        let first = first.settle().unwrap().finish().unwrap();
+        assert!(first.shared.check().is_ok() && first.shared.has_lost(1));
+        drop(second.join().unwrap());
     }
 
     #[test]

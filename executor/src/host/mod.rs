@@ -72,6 +72,8 @@ pub enum Blocked {
     Flush(u32),
     /// What was posted to this rank still reads the caller's buffers.
     Unread(u32),
+    /// This rank has given the launch up, of which this one is about to hear.
+    GivenUp(u32),
     /// Only the rank itself can do this.
     Elsewhere,
 }

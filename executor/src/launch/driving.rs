@@ -109,6 +109,7 @@ impl Launch<'_> {
         let header = arena.header();
         if header.launch.0.load(Ordering::Acquire) != self.order.seq
             || header.remaining.0.load(Ordering::Relaxed) == 0
+            || control.quiet.0.load(Ordering::Acquire) != 0
         {
             return Ok(false);
         }

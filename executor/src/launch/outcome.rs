@@ -164,6 +164,22 @@ impl Launch<'_> {
         })
     }
 
+    /// A peer of this node that has given this launch up: its caller may use its buffers again, and what was read there is worth
+    /// nothing, neither here nor where others passed it on.
+    pub(super) fn given_up(&self) -> Option<u32> {
+        let shared = self.shared;
+        // What this rank has read before it looks was there before.
+        fence(Ordering::Acquire);
+        let gave_up = |peer: &u32| {
+            let page = shared.control(*peer);
+            page.quiet.0.load(Ordering::Acquire) != 0
+                && page.completed.0.load(Ordering::Acquire) < self.order.seq
+                && page.record(self.order.seq).is_some()
+        };
+        let near = shared.peers.iter().filter(|peer| peer.same_node && peer.rank != shared.rank);
+        near.map(|peer| peer.rank).find(gave_up)
+    }
+
     /// That the launch has made no progress for so long.
     fn stalled(&self, state: &ContextState, limit: Duration, blocked: Blocked) -> ExecutorError {
         ExecutorError::Stalled {

@@ -134,9 +134,21 @@ impl Ranks {
     /// # Panics
     /// If one failed, with what all that failed wrote.
     pub fn succeed(self) {
+        self.end(None);
+    }
+
+    /// The same, where one rank is killed.
+    ///
+    /// # Panics
+    /// As [`succeed`](Ranks::succeed), and if that rank ended well.
+    pub fn succeed_but_for(self, killed: usize) {
+        self.end(Some(killed));
+    }
+
+    fn end(self, killed: Option<usize>) {
         let mut failures = String::new();
         for (rank, output) in self.wait().into_iter().enumerate() {
-            if !output.status.success() {
+            if output.status.success() == (Some(rank) == killed) {
                 let text = String::from_utf8_lossy(&output.stderr);
                 let said = String::from_utf8_lossy(&output.stdout);
                 failures += &format!("rank {rank}: {}\n{text}\n{said}\n", output.status);

@@ -1,0 +1,195 @@
+//! What one launch does by itself, step by step.
+
+use super::*;
+use crate::communicator::{Communicator, Options};
+use crate::executor::{Call, Executor};
+use crate::plan_cache::LoadedPlan;
+use antiphon_plan::builder::ProgramBuilder;
+use antiphon_plan::model::Collective;
+
+/// Two ranks of this process, which step each other's blocks; and what the first runs, which it has loaded.
+fn two(program: ProgramBuilder, limit: Duration) -> (Vec<Communicator>, Executor, Arc<LoadedPlan>) {
+    let options = Options::default().with_timeout(Some(limit));
+    let ranks = Communicator::in_process(2, &options).unwrap();
+    let executor = Executor::new(&ranks[0]);
+    let plan = executor.load(&program.build().unwrap()).unwrap();
+    (ranks, executor, plan)
+}
+
+fn call<'p>(plan: &'p Arc<LoadedPlan>, input: &[u32; 4], output: &mut [u32; 4]) -> Call<'p> {
+    let (from, to) = ((input.as_ptr().cast(), 16), (output.as_mut_ptr().cast(), 16));
+    Call::new(plan, DataType::U32, from, to)
+}
+
+#[test]
+fn a_launch_does_not_begin_while_another_rank_is_at_a_block_of_the_last_one() {
+    let program = ProgramBuilder::new("copy", Collective::Other("copy".into()), 2);
+    for rank in 0..2 {
+        program.block(rank).copy(program.input(rank).all(), program.output(rank).all());
+    }
+    let (_ranks, executor, plan) = two(program, Duration::from_millis(100));
+    let (input, mut output) = ([7; 4], [0; 4]);
+    let call = call(&plan, &input, &mut output);
+    let [first, second, third] = [(); 3].map(|()| executor.queued(&call, Some(1)).unwrap());
+    assert!(first.advance(Effort::Try).unwrap());
+    let arena = own_arena(&first.context.state(), 0);
+    assert!(lock(arena.cursor(0)));
+    assert!(!second.advance(Effort::Try).unwrap());
+    unlock(arena.cursor(0));
+    assert!(second.advance(Effort::Try).unwrap());
+    assert_eq!(output, input);
+    assert!(lock(arena.cursor(0)));
+    let error = loop {
+        match third.advance(Effort::Wait) {
+            Ok(over) => assert!(!over),
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!(error.contains("another rank is at a block"), "{error}");
+}
+
+#[test]
+fn a_launch_that_waits_for_minutes_says_for_whom_and_goes_on() {
+    let program = ProgramBuilder::new("overdue", Collective::SendRecv, 2);
+    let link = [program.channel(0, 1)];
+    program.block(0).wait(&link);
+    program.block(1).signal(&link);
+    let plan = program.build().unwrap();
+    let options = Options::default().with_timeout(None);
+    let ranks = Communicator::in_process(2, &options).unwrap();
+    let executors: Vec<Executor> = ranks.iter().map(Executor::new).collect();
+    let plans: Vec<_> = executors.iter().map(|own| own.load(&plan).unwrap()).collect();
+    let (input, mut output) = ([7; 4], [0; 4]);
+    let launch = executors[0].queued(&call(&plans[0], &input, &mut output), Some(1)).unwrap();
+    // Looks once, as if it had waited since then; what it has to say.
+    let look = |since: Option<Instant>| {
+        let mut state = launch.context.state();
+        let stalled = state.active.as_mut().and_then(|active| active.stalled.as_mut());
+        if let (Some(stalled), Some(since)) = (stalled, since) {
+            stalled.late = Late::new(since);
+        }
+        launch.borrowed().work(&mut state, Effort::Wait).unwrap();
+        state.word.take()
+    };
+    // It enters, and is found to wait.
+    while launch.context.state().active.as_ref().is_none_or(|active| active.stalled.is_none()) {
+        assert_eq!(look(None), None);
+    }
+    let said = look(Instant::now().checked_sub(Duration::from_secs(121))).unwrap();
+    for part in
+        ["launch 1 of plan", "on rank 0 made no progress for 1", "rank 1", "goes on waiting"]
+    {
+        assert!(said.contains(part), "no {part:?} in: {said}");
+    }
+    assert_eq!(look(None), None, "once in a while");
+    // What it did not come to say is no other launch's.
+    launch.context.state().word = Some("it waits".to_owned());
+    let other = executors[1].queued(&call(&plans[1], &input, &mut output), Some(1)).unwrap();
+    while !other.advance(Effort::Wait).unwrap() {}
+    while !launch.advance(Effort::Wait).unwrap() {}
+    assert_eq!(launch.context.state().word, None);
+}
+
+/// Rank 1 signals, and is through with its launch; what becomes of the communicator then, and of rank 0's launch that is late.
+fn late(ends: impl FnOnce(&[Communicator])) -> (Result<bool, ExecutorError>, Vec<Communicator>) {
+    let program = ProgramBuilder::new("late", Collective::SendRecv, 2);
+    let link = [program.channel(0, 1)];
+    program.block(0).wait(&link);
+    program.block(1).signal(&link);
+    let (ranks, executor, plan) = two(program, Duration::from_secs(60));
+    let (input, mut output) = ([7; 4], [0; 4]);
+    let call = call(&plan, &input, &mut output);
+    let launch = executor.queued(&call, Some(1)).unwrap();
+    assert!(!launch.advance(Effort::Try).unwrap());
+    let peer = Executor::new(&ranks[1]).queued(&call, Some(1)).unwrap();
+    // Rank 1 would step rank 0's block as well, did it not look at its own first.
+    while !peer.advance(Effort::Wait).unwrap() {}
+    assert!(launch.context.state().active.is_some(), "it has not seen the signal");
+    ends(&ranks);
+    loop {
+        match launch.advance(Effort::Wait) {
+            Ok(false) => {}
+            over => break (over, ranks),
+        }
+    }
+}
+
+fn enough() -> ExecutorError {
+    let (reason, doing) = ("enough".to_owned(), Doing::default());
+    ExecutorError::Aborted { by: 1, reason, doing }
+}
+
+#[test]
+fn what_a_peer_finds_later_does_not_hurt_a_launch_that_has_all_it_needs() {
+    let (over, ranks) = late(|ranks| ranks[0].shared.fail(enough()));
+    assert!(over.unwrap());
+    let quiet = || ranks[1].shared.control(0).quiet.0.load(Ordering::Acquire) != 0;
+    assert!(quiet(), "it is the last of rank 0's launches");
+    ranks[0].barrier().expect_err("broken it is all the same");
+}
+
+/// Its caller may have filled the buffers again that others have still to read.
+#[test]
+fn what_a_peer_has_given_up_is_not_completed() {
+    let (over, _) = late(|ranks| {
+        ranks[0].shared.fail(enough());
+        let page = ranks[0].shared.control(1);
+        page.completed.0.store(0, Ordering::Release);
+        page.quiet.0.store(1, Ordering::Release);
+    });
+    assert!(matches!(over.unwrap_err(), ExecutorError::Aborted { .. }));
+}
+
+/// Also if this rank has yet to hear of it.
+#[test]
+fn a_launch_that_a_peer_has_given_up_waits_to_hear_why() {
+    let (over, _) = late(|ranks| {
+        let page = ranks[0].shared.control(1);
+        page.completed.0.store(0, Ordering::Release);
+        page.quiet.0.store(1, Ordering::Release);
+        let first = Arc::clone(&ranks[0].shared);
+        std::thread::spawn(move || first.fail(enough()));
+    });
+    assert!(matches!(over.unwrap_err(), ExecutorError::Aborted { .. }));
+}
+
+/// The peers count on it that this rank reaches into their memory no more.
+#[test]
+fn a_launch_of_a_rank_that_is_quiet_has_ended() {
+    let (over, _) = late(|ranks| ranks[0].abort("enough"));
+    assert!(matches!(over.unwrap_err(), ExecutorError::Aborted { by: 0, .. }));
+    let (over, _) = late(|ranks| {
+        ranks[1].abort("enough");
+        // Nobody works on the launch when the control thread hears of that.
+        while ranks[1].shared.control(0).quiet.0.load(Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
+    });
+    assert!(matches!(over.unwrap_err(), ExecutorError::Aborted { by: 1, .. }));
+}
+
+#[test]
+fn a_launch_waits_as_long_as_what_its_peer_is_to_pass_on_moves() {
+    let program = ProgramBuilder::new("wait", Collective::SendRecv, 2);
+    let link = [program.channel(0, 1)];
+    program.block(0).wait(&link);
+    program.block(1).signal(&link);
+    let limit = Duration::from_millis(50);
+    let (ranks, executor, plan) = two(program, limit);
+    let (input, mut output) = ([7; 4], [0; 4]);
+    let launch = executor.queued(&call(&plan, &input, &mut output), Some(1)).unwrap();
+    let began = Instant::now();
+    let mut position = 0;
+    while began.elapsed() < 4 * limit {
+        position += 1;
+        ranks[1].passes_on(position);
+        assert!(!launch.advance(Effort::Wait).unwrap());
+    }
+    let error = loop {
+        match launch.advance(Effort::Wait) {
+            Ok(over) => assert!(!over),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, ExecutorError::Stalled { .. }), "{error}");
+}
