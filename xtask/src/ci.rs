@@ -2,7 +2,7 @@
 //!
 //! `.ci/run` is a thin caller of this. One target folder serves all steps but those that need other flags, or are of another
 //! workspace; only what users run and install, and the models, is built for release.
-//! Tests that run once more are asked for as tests of the workspace, and parts of it together with a package of the same
+//! Tests that run by themselves are asked for as tests of the workspace, and parts of it together with a package of the same
 //! features, so that little is built again.
 
 mod steps;
@@ -22,7 +22,7 @@ struct Step {
     arguments: &'static [&'static str],
     environment: &'static [(&'static str, &'static str)],
     /// What the step needs beside the toolchain that runs this task.
-    needs: Option<Tool>,
+    needs: &'static [Tool],
 }
 
 impl Step {
@@ -62,9 +62,7 @@ pub fn run(only: Option<&str>) -> Result<()> {
         )));
     }
     for step in steps {
-        if let Some(tool) = step.needs
-            && let Err(why) = provide(tool)
-        {
+        if let Some((tool, why)) = lacks(step) {
             if tool.installable {
                 return Err(why);
             }
@@ -86,8 +84,13 @@ pub(crate) fn insists(program: &str, variable: &str) -> bool {
     STEPS.iter().any(|step| step.runs(program) && sets(step))
 }
 
+/// The first tool of a step that is not there and cannot be had, and why.
+fn lacks(step: &Step) -> Option<(&'static Tool, Error)> {
+    step.needs.iter().find_map(|tool| provide(tool).err().map(|why| (tool, why)))
+}
+
 /// Sees to it that a tool is there, or says why it cannot be.
-fn provide(tool: Tool) -> Result<()> {
+fn provide(tool: &Tool) -> Result<()> {
     let run = |words: &[&str]| {
         let (program, arguments) = words.split_first().unwrap_or((&"true", &[]));
         let arguments = arguments.iter().map(|word| filled(word));

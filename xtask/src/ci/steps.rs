@@ -14,21 +14,21 @@ pub(super) const STEPS: &[Step] = &[
         program: Program::Cargo,
         arguments: &["fmt", "--all", "--", "--check"],
         environment: &[],
-        needs: None,
+        needs: &[],
     },
     Step {
         name: "lint",
         program: Program::Cargo,
         arguments: &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
         environment: &[],
-        needs: None,
+        needs: &[],
     },
     Step {
         name: "build the documentation",
         program: Program::Cargo,
         arguments: &["doc", "--workspace", "--no-deps"],
         environment: &[("RUSTDOCFLAGS", "-D warnings")],
-        needs: None,
+        needs: &[],
     },
     Step {
         name: "build the pages of the crate as docs.rs does",
@@ -36,54 +36,26 @@ pub(super) const STEPS: &[Step] = &[
         // The features are those that its manifest names for that.
         arguments: &["doc", "--package", "antiphon", "--no-deps", "--features", "cuda,half"],
         environment: &[("RUSTDOCFLAGS", "-D warnings")],
-        needs: None,
+        needs: &[],
     },
     Step {
         name: "pass the tests",
         program: Program::Cargo,
         arguments: &["test", "--workspace"],
-        environment: &[("INSTA_UPDATE", "no"), ("ANTIPHON_NEEDS_SIMULATOR", "1"), SIDE_BY_SIDE],
-        needs: Some(CXX),
-    },
-    // Once more by itself: the step before it skips what needs a browser where there is none.
-    Step {
-        name: "click through pages of plans",
-        program: Program::Cargo,
-        arguments: &["test", "--workspace", "--test", "pictures"],
-        environment: &[("ANTIPHON_NEEDS_BROWSER", "1")],
-        needs: Some(BROWSER),
-    },
-    // Once more by itself, as above.
-    Step {
-        name: "start ranks by torchrun",
-        program: Program::Cargo,
-        arguments: &["test", "--workspace", "--test", "launchers", "torchrun"],
-        environment: &[("ANTIPHON_NEEDS_TORCHRUN", "1")],
-        needs: Some(TORCHRUN),
-    },
-    // Once more by itself, as above.
-    Step {
-        name: "use the library from C and C++",
-        program: Program::Cargo,
-        arguments: &["test", "--workspace", "--test", "programs", "--test", "installed"],
-        environment: &[("ANTIPHON_NEEDS_C_TOOLS", "1")],
-        needs: Some(C_TOOLS),
-    },
-    // Once more by itself, as above.
-    Step {
-        name: "use simulated GPUs from C, watched",
-        program: Program::Cargo,
-        arguments: &["test", "--workspace", "--test", "gpu_c", "c::"],
-        environment: &[("ANTIPHON_NEEDS_C_TOOLS", "1"), ("ANTIPHON_NEEDS_SIMULATOR", "1")],
-        needs: Some(C_TOOLS),
-    },
-    // Once more by itself: it builds the library as packages that depend on it do.
-    Step {
-        name: "start from an empty project",
-        program: Program::Cargo,
-        arguments: &["test", "--workspace", "--test", "newcomer"],
-        environment: &[("ANTIPHON_NEEDS_NEWCOMER", "1")],
-        needs: None,
+        environment: &[
+            ("INSTA_UPDATE", "no"),
+            ("ANTIPHON_NEEDS_BROWSER", "1"),
+            ("ANTIPHON_NEEDS_C_TOOLS", "1"),
+            ("ANTIPHON_NEEDS_NCCL_HEADER", "1"),
+            ("ANTIPHON_NEEDS_NEWCOMER", "1"),
+            ("ANTIPHON_NEEDS_NVRTC", "1"),
+            ("ANTIPHON_NEEDS_SIMULATOR", "1"),
+            ("ANTIPHON_NEEDS_TORCH", "1"),
+            ("ANTIPHON_NEEDS_TORCHRUN", "1"),
+            ("VIRTUAL_ENV", "{nvrtc}"),
+            SIDE_BY_SIDE,
+        ],
+        needs: &[CXX, C_TOOLS, BROWSER, TORCHRUN, NVRTC, NCCL_HEADER],
     },
     // The steps that take the whole workspace do it with the CUDA backend, which the tests ask for.
     Step {
@@ -91,42 +63,7 @@ pub(super) const STEPS: &[Step] = &[
         program: Program::Cargo,
         arguments: &["clippy", "-p", "antiphon", "-p", "antiphon-ffi", "--", "-D", "warnings"],
         environment: &[],
-        needs: None,
-    },
-    // Once more by itself, as above.
-    Step {
-        name: "use the library as NCCL",
-        program: Program::Cargo,
-        arguments: &[
-            "test",
-            "--workspace",
-            "--test=calls",
-            "--test=endings",
-            "--test=example",
-            "--test=foreign",
-            "--test=forwards",
-            "--test=meeting",
-            "--test=names",
-            "--test=registry",
-            "--test=registered",
-            "--test=unblocked",
-            "--test=gpu_c",
-            "--test=gpu_pack",
-        ],
-        environment: &[
-            ("ANTIPHON_NEEDS_NCCL_HEADER", "1"),
-            ("ANTIPHON_NEEDS_SIMULATOR", "1"),
-            ("VIRTUAL_ENV", "{nvrtc}"),
-        ],
-        needs: Some(NCCL_HEADER),
-    },
-    // Of what the tests have built: those that skipped for want of the compiler.
-    Step {
-        name: "compile for NVIDIA GPUs",
-        program: Program::Cargo,
-        arguments: &["test", "--workspace", "--lib", "--test", "hal_cuda", "nvrtc"],
-        environment: &[("ANTIPHON_NEEDS_NVRTC", "1"), ("VIRTUAL_ENV", "{nvrtc}")],
-        needs: Some(NVRTC),
+        needs: &[],
     },
     // Both vendors at once. Needs no GPU: HIP is there for its headers and its run-time compiler.
     Step {
@@ -148,7 +85,7 @@ pub(super) const STEPS: &[Step] = &[
             "warnings",
         ],
         environment: &[],
-        needs: Some(HIP),
+        needs: &[HIP],
     },
     // Alone, as it may be built.
     Step {
@@ -156,7 +93,7 @@ pub(super) const STEPS: &[Step] = &[
         program: Program::Cargo,
         arguments: &["clippy", "-pantiphon", "-Frocm", "--", "-Dwarnings"],
         environment: &[],
-        needs: Some(HIP),
+        needs: &[HIP],
     },
     Step {
         name: "test the ROCm backend, and run the device suite and plans on it",
@@ -191,7 +128,7 @@ pub(super) const STEPS: &[Step] = &[
             ("ANTIPHON_TEST_BACKEND", "rocm"),
             SIDE_BY_SIDE,
         ],
-        needs: Some(HIP),
+        needs: &[HIP],
     },
     // With the library of the step before. NumPy came with what stands beside NCCL's header.
     Step {
@@ -203,7 +140,7 @@ pub(super) const STEPS: &[Step] = &[
             ("ANTIPHON_NEEDS_TORCH", "1"),
             ("VIRTUAL_ENV", "{nvrtc}"),
         ],
-        needs: Some(HIP),
+        needs: &[HIP],
     },
     // By the vendors' own compilers, which need no GPU.
     Step {
@@ -211,7 +148,7 @@ pub(super) const STEPS: &[Step] = &[
         program: Program::Xtask,
         arguments: &["gpu-compile"],
         environment: &[],
-        needs: None,
+        needs: &[],
     },
     // The steps that take everything do it without the library, which not every machine has.
     Step {
@@ -227,7 +164,7 @@ pub(super) const STEPS: &[Step] = &[
             "-Dwarnings",
         ],
         environment: &[],
-        needs: Some(VERBS),
+        needs: &[VERBS],
     },
     // By itself, and built into the executor.
     Step {
@@ -242,7 +179,7 @@ pub(super) const STEPS: &[Step] = &[
             "--lib",
         ],
         environment: &[SIDE_BY_SIDE],
-        needs: Some(VERBS),
+        needs: &[VERBS],
     },
     Step {
         name: "build the RDMA plugin",
@@ -256,7 +193,7 @@ pub(super) const STEPS: &[Step] = &[
             "--lib",
         ],
         environment: &[],
-        needs: Some(VERBS),
+        needs: &[VERBS],
     },
     Step {
         name: "move bytes by RDMA in a virtual machine",
@@ -267,7 +204,7 @@ pub(super) const STEPS: &[Step] = &[
             ("ANTIPHON_VM_KERNEL", "{target}/vm"),
             ("ANTIPHON_RDMA_PLUGIN", "{target}/debug/libantiphon_wire_rdma.so"),
         ],
-        needs: Some(MACHINE),
+        needs: &[MACHINE],
     },
     Step {
         name: "run the example plan",
@@ -283,14 +220,14 @@ pub(super) const STEPS: &[Step] = &[
             "1M",
         ],
         environment: &[],
-        needs: None,
+        needs: &[],
     },
     Step {
         name: "break plans and see that the verifier notices",
         program: Program::Xtask,
         arguments: &["mutate"],
         environment: &[],
-        needs: None,
+        needs: &[],
     },
     Step {
         name: "prove the example plan",
@@ -305,7 +242,7 @@ pub(super) const STEPS: &[Step] = &[
             "examples/plans/allreduce_zero_copy_4.json",
         ],
         environment: &[],
-        needs: None,
+        needs: &[],
     },
     Step {
         name: "simulate the example plan",
@@ -322,28 +259,28 @@ pub(super) const STEPS: &[Step] = &[
             "h100x8",
         ],
         environment: &[],
-        needs: None,
+        needs: &[],
     },
     Step {
         name: "run the example in Rust",
         program: Program::Cargo,
         arguments: &["run", "--example", "ring_allreduce"],
         environment: &[],
-        needs: None,
+        needs: &[],
     },
     Step {
         name: "reduce over processes from Rust",
         program: Program::Cargo,
         arguments: &["run", "--example", "all_reduce"],
         environment: &[],
-        needs: None,
+        needs: &[],
     },
     Step {
         name: "serve calls by a plan and by code of one's own",
         program: Program::Cargo,
         arguments: &["run", "--example", "registry"],
         environment: &[],
-        needs: None,
+        needs: &[],
     },
     // By way of a wheel, as everywhere; but with the tools that are there, so that it needs no network. The library that the
     // package carries is built of what the command was.
@@ -352,7 +289,7 @@ pub(super) const STEPS: &[Step] = &[
         program: Program::Python("pip"),
         arguments: &["install", "-q", "--no-build-isolation", "--no-deps", "./ffi/python"],
         environment: &[("CARGO_TARGET_DIR", "{target}"), ("PATH", "{venv}/bin:{path}")],
-        needs: Some(PYTHON),
+        needs: &[PYTHON],
     },
     // Once more, by the README's own command in an empty environment: pip fetches what it builds with, and NumPy.
     Step {
@@ -360,14 +297,14 @@ pub(super) const STEPS: &[Step] = &[
         program: Program::Python("pytest"),
         arguments: &["-q", "ffi/python/tests/test_install.py"],
         environment: &[("CARGO_TARGET_DIR", "{target}"), ("ANTIPHON_NEEDS_INSTALL", "1")],
-        needs: Some(PYTHON),
+        needs: &[PYTHON],
     },
     Step {
         name: "check the types of the Python package",
         program: Program::Python("mypy"),
         arguments: &["--config-file", "ffi/python/pyproject.toml", "--cache-dir", "{target}/mypy"],
         environment: &[("MYPYPATH", "ffi/python")],
-        needs: Some(PYTHON),
+        needs: &[PYTHON],
     },
     // Of the installed package.
     Step {
@@ -382,7 +319,7 @@ pub(super) const STEPS: &[Step] = &[
             "--concise",
         ],
         environment: &[],
-        needs: Some(PYTHON),
+        needs: &[PYTHON],
     },
     Step {
         name: "pass the tests of the Python package",
@@ -394,14 +331,14 @@ pub(super) const STEPS: &[Step] = &[
             ("ANTIPHON_NEEDS_MPI", "1"),
             ("ANTIPHON_NEEDS_MYPY", "1"),
         ],
-        needs: Some(PYTHON),
+        needs: &[PYTHON],
     },
     Step {
         name: "hold the table of presets against the simulator",
         program: Program::Xtask,
         arguments: &["defaults", "--presets", "--check"],
         environment: &[("ANTIPHON_PYTHON", "{venv}/bin/python")],
-        needs: Some(PYTHON),
+        needs: &[PYTHON],
     },
     Step {
         name: "train over processes by torch",
@@ -409,21 +346,14 @@ pub(super) const STEPS: &[Step] = &[
         arguments: &["-q", "ffi/python/tests/test_torch.py"],
         environment: &[("ANTIPHON_NEEDS_TORCH", "1")],
         // Debian's torch comes with it.
-        needs: Some(TORCHRUN),
+        needs: &[TORCHRUN],
     },
     Step {
         name: "train over processes by PyTorch 2",
         program: Program::Python("pytest"),
         arguments: &["-q", "ffi/python/tests/test_torch.py"],
         environment: &[("ANTIPHON_NEEDS_TORCH", "1"), ("ANTIPHON_TORCH_PYTHON", "{torch}/python")],
-        needs: Some(TORCH),
-    },
-    Step {
-        name: "use simulated GPUs from Python, and by torch",
-        program: Program::Cargo,
-        arguments: &["test", "--workspace", "--test", "gpu_c", "python::"],
-        environment: &[("ANTIPHON_NEEDS_TORCH", "1"), ("ANTIPHON_NEEDS_SIMULATOR", "1")],
-        needs: Some(TORCHRUN),
+        needs: &[TORCH],
     },
     Step {
         name: "run the example in Python",
@@ -439,14 +369,14 @@ pub(super) const STEPS: &[Step] = &[
             "1M",
         ],
         environment: &[("ANTIPHON_PYTHON", "{venv}/bin/python")],
-        needs: Some(PYTHON),
+        needs: &[PYTHON],
     },
     Step {
         name: "feed the parsers what they do not expect",
         program: Program::Xtask,
         arguments: &["fuzz"],
         environment: &[],
-        needs: Some(CXX),
+        needs: &[CXX],
     },
     Step {
         name: "explore the lock-free protocols",
@@ -457,14 +387,14 @@ pub(super) const STEPS: &[Step] = &[
             ("CARGO_TARGET_DIR", "target/loom"),
             ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "3"),
         ],
-        needs: None,
+        needs: &[],
     },
     Step {
         name: "interpret shared memory's layout with Miri",
         program: Program::Cargo,
         arguments: &["+nightly", "miri", "test", "-p", "antiphon-executor", "--lib", "shared::"],
         environment: &[("CARGO_TARGET_DIR", "target/miri")],
-        needs: Some(MIRI),
+        needs: &[MIRI],
     },
     Step {
         name: "run with the address sanitizer",
@@ -488,6 +418,6 @@ pub(super) const STEPS: &[Step] = &[
             ("INSTA_UPDATE", "no"),
             SIDE_BY_SIDE,
         ],
-        needs: Some(NIGHTLY),
+        needs: &[NIGHTLY],
     },
 ];

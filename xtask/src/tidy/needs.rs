@@ -154,10 +154,9 @@ mod tests {
 
     #[test]
     fn a_step_runs_the_programs_that_it_names() {
-        assert!(ci::insists("names", "ANTIPHON_NEEDS_NCCL_HEADER"));
-        assert!(ci::insists("programs", "ANTIPHON_NEEDS_C_TOOLS"));
-        assert!(!ci::insists("programs", "ANTIPHON_NEEDS_NCCL_HEADER"));
-        assert!(!ci::insists("names", "ANTIPHON_NEEDS_C_TOOLS"));
+        assert!(ci::insists("rdma_vm", "ANTIPHON_NEEDS_VM"));
+        assert!(!ci::insists("programs", "ANTIPHON_NEEDS_VM"));
+        assert!(!ci::insists("rdma_vm", "ANTIPHON_NEEDS_HIPRTC"));
         // By the step that takes the whole workspace.
         assert!(ci::insists("anything", "ANTIPHON_NEEDS_SIMULATOR"));
     }
