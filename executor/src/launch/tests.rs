@@ -21,6 +21,37 @@ fn call<'p>(plan: &'p Arc<LoadedPlan>, input: &[u32; 4], output: &mut [u32; 4]) 
     Call::new(plan, DataType::U32, from, to)
 }
 
+/// Rank 0 waits for a signal of rank 1.
+fn signal(name: &str) -> ProgramBuilder {
+    let program = ProgramBuilder::new(name, Collective::SendRecv, 2);
+    let link = [program.channel(0, 1)];
+    program.block(0).wait(&link);
+    program.block(1).signal(&link);
+    program
+}
+
+/// Works on a launch for a moment, as if it had waited so long before; what it has to say.
+fn work_after(
+    launch: &QueuedLaunch,
+    waited: Option<Duration>,
+) -> Result<Option<String>, ExecutorError> {
+    let mut state = launch.context.state();
+    let stalled = state.active.as_mut().and_then(|active| active.stalled.as_mut());
+    let since = waited.and_then(|waited| Instant::now().checked_sub(waited));
+    if let (Some(stalled), Some(since)) = (stalled, since) {
+        stalled.late = Late::new(since);
+    }
+    launch.borrowed().work(&mut state, Effort::Wait)?;
+    Ok(state.word.take())
+}
+
+/// Works on a launch until it is found to wait.
+fn work_until_it_waits(launch: &QueuedLaunch) {
+    while launch.context.state().active.as_ref().is_none_or(|active| active.stalled.is_none()) {
+        assert_eq!(work_after(launch, None).unwrap(), None);
+    }
+}
+
 #[test]
 fn a_launch_does_not_begin_while_another_rank_is_at_a_block_of_the_last_one() {
     let program = ProgramBuilder::new("copy", Collective::Other("copy".into()), 2);
@@ -50,38 +81,21 @@ fn a_launch_does_not_begin_while_another_rank_is_at_a_block_of_the_last_one() {
 
 #[test]
 fn a_launch_that_waits_for_minutes_says_for_whom_and_goes_on() {
-    let program = ProgramBuilder::new("overdue", Collective::SendRecv, 2);
-    let link = [program.channel(0, 1)];
-    program.block(0).wait(&link);
-    program.block(1).signal(&link);
-    let plan = program.build().unwrap();
+    let plan = signal("overdue").build().unwrap();
     let options = Options::default().with_timeout(None);
     let ranks = Communicator::in_process(2, &options).unwrap();
     let executors: Vec<Executor> = ranks.iter().map(Executor::new).collect();
     let plans: Vec<_> = executors.iter().map(|own| own.load(&plan).unwrap()).collect();
     let (input, mut output) = ([7; 4], [0; 4]);
     let launch = executors[0].queued(&call(&plans[0], &input, &mut output), Some(1)).unwrap();
-    // Looks once, as if it had waited since then; what it has to say.
-    let look = |since: Option<Instant>| {
-        let mut state = launch.context.state();
-        let stalled = state.active.as_mut().and_then(|active| active.stalled.as_mut());
-        if let (Some(stalled), Some(since)) = (stalled, since) {
-            stalled.late = Late::new(since);
-        }
-        launch.borrowed().work(&mut state, Effort::Wait).unwrap();
-        state.word.take()
-    };
-    // It enters, and is found to wait.
-    while launch.context.state().active.as_ref().is_none_or(|active| active.stalled.is_none()) {
-        assert_eq!(look(None), None);
-    }
-    let said = look(Instant::now().checked_sub(Duration::from_secs(121))).unwrap();
+    work_until_it_waits(&launch);
+    let said = work_after(&launch, Some(Duration::from_secs(121))).unwrap().unwrap();
     for part in
         ["launch 1 of plan", "on rank 0 made no progress for 1", "rank 1", "goes on waiting"]
     {
         assert!(said.contains(part), "no {part:?} in: {said}");
     }
-    assert_eq!(look(None), None, "once in a while");
+    assert_eq!(work_after(&launch, None).unwrap(), None, "once in a while");
     // What it did not come to say is no other launch's.
     launch.context.state().word = Some("it waits".to_owned());
     let other = executors[1].queued(&call(&plans[1], &input, &mut output), Some(1)).unwrap();
@@ -92,11 +106,7 @@ fn a_launch_that_waits_for_minutes_says_for_whom_and_goes_on() {
 
 /// Rank 1 signals, and is through with its launch; what becomes of the communicator then, and of rank 0's launch that is late.
 fn late(ends: impl FnOnce(&[Communicator])) -> (Result<bool, ExecutorError>, Vec<Communicator>) {
-    let program = ProgramBuilder::new("late", Collective::SendRecv, 2);
-    let link = [program.channel(0, 1)];
-    program.block(0).wait(&link);
-    program.block(1).signal(&link);
-    let (ranks, executor, plan) = two(program, Duration::from_secs(60));
+    let (ranks, executor, plan) = two(signal("late"), Duration::from_secs(60));
     let (input, mut output) = ([7; 4], [0; 4]);
     let call = call(&plan, &input, &mut output);
     let launch = executor.queued(&call, Some(1)).unwrap();
@@ -170,26 +180,15 @@ fn a_launch_of_a_rank_that_is_quiet_has_ended() {
 
 #[test]
 fn a_launch_waits_as_long_as_what_its_peer_is_to_pass_on_moves() {
-    let program = ProgramBuilder::new("wait", Collective::SendRecv, 2);
-    let link = [program.channel(0, 1)];
-    program.block(0).wait(&link);
-    program.block(1).signal(&link);
-    let limit = Duration::from_millis(50);
-    let (ranks, executor, plan) = two(program, limit);
+    let limit = Duration::from_secs(60);
+    let (ranks, executor, plan) = two(signal("passing"), limit);
     let (input, mut output) = ([7; 4], [0; 4]);
     let launch = executor.queued(&call(&plan, &input, &mut output), Some(1)).unwrap();
-    let began = Instant::now();
-    let mut position = 0;
-    while began.elapsed() < 4 * limit {
-        position += 1;
+    work_until_it_waits(&launch);
+    for position in 1..5 {
         ranks[1].passes_on(position);
-        assert!(!launch.advance(Effort::Wait).unwrap());
+        assert_eq!(work_after(&launch, Some(limit)).unwrap(), None, "{position}");
     }
-    let error = loop {
-        match launch.advance(Effort::Wait) {
-            Ok(over) => assert!(!over),
-            Err(error) => break error,
-        }
-    };
+    let error = work_after(&launch, Some(limit)).unwrap_err();
     assert!(matches!(error, ExecutorError::Stalled { .. }), "{error}");
 }
