@@ -316,13 +316,14 @@ impl Communicator {
     }
 
     /// Whether all launches of this rank are complete, on whatever streams, and all replays of graphs that have begun. Does not
-    /// wait, and may say so a moment late. On the host all are complete once the communicator has failed.
+    /// wait, and may say so a moment late. On the host all are over once the communicator has failed and nobody works on one.
     pub fn is_complete(&self) -> bool {
         match &self.shared.gpu {
             Some(gpu) => gpu.is_over(),
             None => {
                 let log = self.shared.log();
-                log.completed == log.seq || self.shared.failed()
+                log.completed == log.seq
+                    || self.shared.failed() && self.shared.failure.end_idle(&log)
             }
         }
     }

@@ -122,7 +122,9 @@ fn around(launch: &Launch<'_>, blocked: Blocked) -> Option<String> {
         Blocked::Unread(peer) => {
             Some(format!("(what it sends to rank {peer} is still being read)"))
         }
-        Blocked::GivenUp(peer) => Some(format!("(rank {peer} has given up, and is to say why)")),
+        Blocked::GivenUp(peer) => Some(format!(
+            "(rank {peer} has given this launch up, and has not said why: see its error)"
+        )),
         // Of these the blocks that wait are told.
         _ => None,
     }

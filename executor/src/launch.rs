@@ -289,8 +289,8 @@ impl Launch<'_> {
     }
 
     /// The end of a launch by an error, unless all that it needs has come while nobody looked: a peer that has sent it goes on, and
-    /// what it finds then, or what becomes of it, must not hurt who comes late to what is there. A launch that moved is looked at
-    /// once more.
+    /// what it finds then, or what becomes of it, must not hurt who comes late to what is there. A launch that only moved, or began,
+    /// waits anew.
     #[cold]
     fn unless_it_came(
         &self,
@@ -298,20 +298,31 @@ impl Launch<'_> {
         links: &posting::Links<'_>,
         error: ExecutorError,
     ) -> Result<Polled, ExecutorError> {
+        let (failed, stalled) =
+            (self.shared.failed(), matches!(error, ExecutorError::Stalled { .. }));
+        if !self.has_begun(state) {
+            let begins = stalled && !failed && matches!(self.begin(state), Ok(None));
+            return if begins { Ok(Polled::Pending) } else { Err(error) };
+        }
         let differs = matches!(error, ExecutorError::Mismatch { .. });
-        let goes_on = !differs && !state.ended && self.has_begun(state);
+        // What a rank of another node has given up, others may have passed on.
+        let counts = !differs && !state.ended && (!failed || self.shared.one_node);
         let mut moved = false;
-        while goes_on && self.given_up().is_none() {
+        while counts && self.given_up().is_none() {
             match self.step(state, links) {
                 Ok(Stepped::Complete) => return Ok(Polled::Complete),
                 Ok(Stepped::Progress) => moved = true,
-                // Of links that are about to end it says nothing.
-                Ok(Stepped::Carried) => moved |= !self.shared.failed(),
+                // Of who is gone it says nothing.
+                Ok(Stepped::Carried) => moved |= stalled,
                 Ok(Stepped::Blocked(blocked)) if self.admit(state, blocked).is_ok_and(|it| it) => {}
                 Ok(Stepped::Blocked(_)) | Err(_) => break,
             }
         }
-        if moved { Ok(Polled::Pending) } else { Err(error) }
+        match moved {
+            true if failed => Err(self.broken(state)),
+            true => Ok(Polled::Pending),
+            false => Err(error),
+        }
     }
 
     /// Enters the launch: places the buffers, resets the cursors, publishes the descriptor.

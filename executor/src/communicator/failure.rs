@@ -2,6 +2,7 @@
 
 use super::losses::{Losses, Whole};
 use super::{Log, Page, Shared, rank_page};
+use crate::context::ContextState;
 use crate::error::{Doing, ExecutorError};
 use crate::gpu;
 use crate::shared::control::{BROKEN, LEFT};
@@ -210,22 +211,29 @@ impl Failure {
     }
 
     /// The control thread must not wait, so it says that the rank is quiet only if no launch is being worked on at this moment: who
-    /// works on one finds the failure and says so itself.
+    /// works on one finds the failure and says so itself. Launches that have begun end by it.
     pub(super) fn quieten(&self) {
         if let Ok(log) = self.log.try_lock() {
-            self.quieten_by(&log);
+            self.end_idle(&log);
         }
     }
 
-    fn quieten_by(&self, log: &Log) {
-        let mut states: Option<Vec<_>> =
+    /// Has the rank be quiet, unless a launch is being worked on; whether it is.
+    pub(super) fn end_idle(&self, log: &Log) -> bool {
+        self.quieten_if(log, |_| true)
+    }
+
+    /// Has the rank be quiet if no launch is being worked on, and this holds of all contexts; whether it is.
+    fn quieten_if(&self, log: &Log, holds: impl Fn(&ContextState) -> bool) -> bool {
+        let states: Option<Vec<_>> =
             log.contexts.all().map(|context| context.idle_state()).collect();
-        for state in states.iter_mut().flatten() {
-            state.ended = true;
-        }
-        if states.is_some() {
-            rank_page(&self.page).control.quiet.0.store(1, Ordering::Release);
-        }
+        let Some(mut states) = states.filter(|states| states.iter().all(|state| holds(state)))
+        else {
+            return false;
+        };
+        states.iter_mut().for_each(|state| state.ended = true);
+        rank_page(&self.page).control.quiet.0.store(1, Ordering::Release);
+        true
     }
 
     /// Ends a pair with this communicator, whose transfers go through it.
@@ -373,10 +381,10 @@ impl Shared {
         fence(Ordering::SeqCst);
     }
 
-    /// After a failure, behind a launch that is over all the same: tells the peers that this rank reaches into their memory no more,
-    /// unless another launch is being worked on.
+    /// After a failure, behind a launch that is over all the same: tells the peers that this rank reaches into their memory no more, if
+    /// no other launch has begun that is not over. The last one does.
     pub fn quieten(&self) {
-        self.failure.quieten_by(&self.log());
+        self.failure.quieten_if(&self.log(), |state| state.active.is_none());
     }
 
     /// The peer whose death broke the communicator, if that is what did.

@@ -165,7 +165,8 @@ impl Launch<'_> {
     }
 
     /// A peer of this node that has given this launch up: its caller may use its buffers again, and what was read there is worth
-    /// nothing, neither here nor where others passed it on.
+    /// nothing, neither here nor where others of the node passed it on. Of one that has completed it and not an earlier one, on another
+    /// stream, it is said, too.
     pub(super) fn given_up(&self) -> Option<u32> {
         let shared = self.shared;
         // What this rank has read before it looks was there before.

@@ -105,7 +105,9 @@ fn a_launch_that_waits_for_minutes_says_for_whom_and_goes_on() {
 }
 
 /// Rank 1 signals, and is through with its launch; what becomes of the communicator then, and of rank 0's launch that is late.
-fn late(ends: impl FnOnce(&[Communicator])) -> (Result<bool, ExecutorError>, Vec<Communicator>) {
+fn late(
+    ends: impl FnOnce(&[Communicator], &QueuedLaunch),
+) -> (Result<bool, ExecutorError>, Vec<Communicator>) {
     let (ranks, executor, plan) = two(signal("late"), Duration::from_secs(60));
     let (input, mut output) = ([7; 4], [0; 4]);
     let call = call(&plan, &input, &mut output);
@@ -115,7 +117,7 @@ fn late(ends: impl FnOnce(&[Communicator])) -> (Result<bool, ExecutorError>, Vec
     // Rank 1 would step rank 0's block as well, did it not look at its own first.
     while !peer.advance(Effort::Wait).unwrap() {}
     assert!(launch.context.state().active.is_some(), "it has not seen the signal");
-    ends(&ranks);
+    ends(&ranks, &launch);
     loop {
         match launch.advance(Effort::Wait) {
             Ok(false) => {}
@@ -131,7 +133,7 @@ fn enough() -> ExecutorError {
 
 #[test]
 fn what_a_peer_finds_later_does_not_hurt_a_launch_that_has_all_it_needs() {
-    let (over, ranks) = late(|ranks| ranks[0].shared.fail(enough()));
+    let (over, ranks) = late(|ranks, _| ranks[0].shared.fail(enough()));
     assert!(over.unwrap());
     let quiet = || ranks[1].shared.control(0).quiet.0.load(Ordering::Acquire) != 0;
     assert!(quiet(), "it is the last of rank 0's launches");
@@ -141,7 +143,7 @@ fn what_a_peer_finds_later_does_not_hurt_a_launch_that_has_all_it_needs() {
 /// Its caller may have filled the buffers again that others have still to read.
 #[test]
 fn what_a_peer_has_given_up_is_not_completed() {
-    let (over, _) = late(|ranks| {
+    let (over, _) = late(|ranks, _| {
         ranks[0].shared.fail(enough());
         let page = ranks[0].shared.control(1);
         page.completed.0.store(0, Ordering::Release);
@@ -153,12 +155,15 @@ fn what_a_peer_has_given_up_is_not_completed() {
 /// Also if this rank has yet to hear of it.
 #[test]
 fn a_launch_that_a_peer_has_given_up_waits_to_hear_why() {
-    let (over, _) = late(|ranks| {
+    let (over, _) = late(|ranks, launch| {
         let page = ranks[0].shared.control(1);
         page.completed.0.store(0, Ordering::Release);
         page.quiet.0.store(1, Ordering::Release);
-        let first = Arc::clone(&ranks[0].shared);
-        std::thread::spawn(move || first.fail(enough()));
+        assert!(!launch.advance(Effort::Try).unwrap());
+        let wait =
+            diagnose::all_waits(&launch.borrowed(), &launch.context.state(), Blocked::GivenUp(1));
+        assert!(wait.to_string().contains("rank 1 has given this launch up"), "{wait}");
+        ranks[0].shared.fail(enough());
     });
     assert!(matches!(over.unwrap_err(), ExecutorError::Aborted { .. }));
 }
@@ -166,9 +171,9 @@ fn a_launch_that_a_peer_has_given_up_waits_to_hear_why() {
 /// The peers count on it that this rank reaches into their memory no more.
 #[test]
 fn a_launch_of_a_rank_that_is_quiet_has_ended() {
-    let (over, _) = late(|ranks| ranks[0].abort("enough"));
+    let (over, _) = late(|ranks, _| ranks[0].abort("enough"));
     assert!(matches!(over.unwrap_err(), ExecutorError::Aborted { by: 0, .. }));
-    let (over, _) = late(|ranks| {
+    let (over, _) = late(|ranks, _| {
         ranks[1].abort("enough");
         // Nobody works on the launch when the control thread hears of that.
         while ranks[1].shared.control(0).quiet.0.load(Ordering::Acquire) == 0 {
