@@ -172,7 +172,7 @@ impl Launch<'_> {
                 drop(state);
                 if self.shared.failed() {
                     // The control thread does not while somebody works on a launch.
-                    self.shared.quieten();
+                    self.shared.quieten_behind_the_last();
                 }
                 Ok(true)
             }
@@ -298,17 +298,17 @@ impl Launch<'_> {
         links: &posting::Links<'_>,
         error: ExecutorError,
     ) -> Result<Polled, ExecutorError> {
-        let (failed, stalled) =
-            (self.shared.failed(), matches!(error, ExecutorError::Stalled { .. }));
+        let failed = self.shared.failed();
+        let stalled = matches!(error, ExecutorError::Stalled { .. });
         if !self.has_begun(state) {
             let begins = stalled && !failed && matches!(self.begin(state), Ok(None));
             return if begins { Ok(Polled::Pending) } else { Err(error) };
         }
         let differs = matches!(error, ExecutorError::Mismatch { .. });
         // What a rank of another node has given up, others may have passed on.
-        let counts = !differs && !state.ended && (!failed || self.shared.one_node);
+        let goes_on = !differs && !state.ended && (!failed || self.shared.one_node);
         let mut moved = false;
-        while counts && self.given_up().is_none() {
+        while goes_on && self.given_up().is_none() {
             match self.step(state, links) {
                 Ok(Stepped::Complete) => return Ok(Polled::Complete),
                 Ok(Stepped::Progress) => moved = true,
@@ -318,11 +318,11 @@ impl Launch<'_> {
                 Ok(Stepped::Blocked(_)) | Err(_) => break,
             }
         }
-        match moved {
-            true if failed => Err(self.broken(state)),
-            true => Ok(Polled::Pending),
-            false => Err(error),
+        if !moved {
+            return Err(error);
         }
+        // What it waits for is another thing by now.
+        if failed { Err(self.broken(state)) } else { Ok(Polled::Pending) }
     }
 
     /// Enters the launch: places the buffers, resets the cursors, publishes the descriptor.

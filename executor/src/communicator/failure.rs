@@ -112,6 +112,7 @@ impl Failure {
         self.early.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Judges a loss by how far the peer had come.
     fn miss(&self, peer: u32, loss: Loss, error: ExecutorError) {
         let through = |page: &Page| {
             let page = page.get();
@@ -383,7 +384,7 @@ impl Shared {
 
     /// After a failure, behind a launch that is over all the same: tells the peers that this rank reaches into their memory no more, if
     /// no other launch has begun that is not over. The last one does.
-    pub fn quieten(&self) {
+    pub fn quieten_behind_the_last(&self) {
         self.failure.quieten_if(&self.log(), |state| state.active.is_none());
     }
 

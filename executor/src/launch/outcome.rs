@@ -182,7 +182,12 @@ impl Launch<'_> {
     }
 
     /// That the launch has made no progress for so long.
-    fn stalled(&self, state: &ContextState, limit: Duration, blocked: Blocked) -> ExecutorError {
+    pub(super) fn stalled(
+        &self,
+        state: &ContextState,
+        limit: Duration,
+        blocked: Blocked,
+    ) -> ExecutorError {
         ExecutorError::Stalled {
             rank: self.shared.rank,
             seq: self.order.seq,

@@ -183,6 +183,37 @@ fn a_launch_of_a_rank_that_is_quiet_has_ended() {
     assert!(matches!(over.unwrap_err(), ExecutorError::Aborted { by: 1, .. }));
 }
 
+/// Whoever polls for that takes the buffers back.
+#[test]
+fn the_launches_of_a_rank_are_over_by_a_failure_once_it_is_quiet() {
+    let (over, _) = late(|ranks, launch| {
+        ranks[0].shared.fail(enough());
+        let quiet = || ranks[1].shared.control(0).quiet.0.load(Ordering::Acquire) != 0;
+        let worked_on = launch.context.state();
+        assert!(!ranks[0].is_complete() && !quiet());
+        drop(worked_on);
+        assert!(ranks[0].is_complete() && quiet());
+    });
+    assert!(matches!(over.unwrap_err(), ExecutorError::Aborted { .. }));
+}
+
+/// As where a process is stopped for that long, while another rank is at its block.
+#[test]
+fn a_launch_that_may_begin_has_not_waited_for_the_whole_limit() {
+    let (_ranks, executor, plan) = two(signal("begins"), Duration::from_secs(60));
+    let (input, mut output) = ([7; 4], [0; 4]);
+    let launch = executor.queued(&call(&plan, &input, &mut output), Some(1)).unwrap();
+    let borrowed = launch.borrowed();
+    let mut state = launch.context.state();
+    let links = posting::Links::new(&borrowed);
+    let stalled = borrowed.stalled(&state, Duration::ZERO, Blocked::Held);
+    assert!(lock(own_arena(&state, 0).cursor(0)));
+    assert!(borrowed.unless_it_came(&mut state, &links, stalled.clone()).is_err());
+    unlock(own_arena(&state, 0).cursor(0));
+    let came = borrowed.unless_it_came(&mut state, &links, stalled);
+    assert!(matches!(came, Ok(Polled::Pending)) && state.active.is_some());
+}
+
 #[test]
 fn a_launch_waits_as_long_as_what_its_peer_is_to_pass_on_moves() {
     let limit = Duration::from_secs(60);

@@ -35,6 +35,13 @@ fn failure_of(launch: &QueuedLaunch) -> ExecutorError {
     }
 }
 
+fn lost(peer: u32) -> ExecutorError {
+    let (reason, doing) = ("its process ended".to_owned(), Doing::default());
+    ExecutorError::PeerLost { peer, pid: 7, reason, doing }
+}
+
+const HEARD: Loss = Loss { landed: true, alone: false };
+
 /// Rank 1 lives on, and comes once rank 0 has given it up, or says no more than that it is broken.
 #[test]
 fn who_was_given_up_when_it_was_through_is_not_waited_for() {
@@ -50,9 +57,7 @@ fn who_was_given_up_when_it_was_through_is_not_waited_for() {
         let launch = waiting(&ranks[0], &plan, &input, &mut output);
 
         let shared = &ranks[0].shared;
-        let reason = "it sent nonsense".to_owned();
-        let error = ExecutorError::PeerLost { peer: 1, pid: 7, reason, doing: Doing::default() };
-        shared.failure.lose(1, Loss { landed: true, alone: true }, error);
+        shared.failure.lose(1, Loss { alone: true, ..HEARD }, lost(1));
         let page = shared.control(1);
         if comes {
             page.publish(&shared.control(0).record(1).unwrap());
@@ -61,7 +66,7 @@ fn who_was_given_up_when_it_was_through_is_not_waited_for() {
         }
         let error = failure_of(&launch);
         assert!(matches!(error, ExecutorError::PeerLost { peer: 1, .. }), "{error}");
-        assert!(error.to_string().contains("it sent nonsense"), "{error}");
+        assert!(error.to_string().contains("its process ended"), "{error}");
     }
 }
 
@@ -82,20 +87,11 @@ fn of_peers_that_are_gone_the_one_that_was_lost_is_named() {
 
         let shared = &ranks[0].shared;
         shared.control(1).left.0.store(LEFT, Ordering::Release);
-        let (reason, doing) = ("its process ended".to_owned(), Doing::default());
-        let error = ExecutorError::PeerLost { peer: 2, pid: 7, reason, doing };
-        shared.failure.lose(2, Loss { landed: true, alone: false }, error);
+        shared.failure.lose(2, HEARD, lost(2));
         let error = if calls { failure_of(&launch) } else { ranks[0].barrier().unwrap_err() };
         assert!(matches!(error, ExecutorError::PeerLost { peer: 2, .. }), "{error}");
     }
 }
-
-fn lost(peer: u32) -> ExecutorError {
-    let (reason, doing) = ("its process ended".to_owned(), Doing::default());
-    ExecutorError::PeerLost { peer, pid: 7, reason, doing }
-}
-
-const HEARD: Loss = Loss { landed: true, alone: false };
 
 /// Rank 1 knows that rank 2 is lost, and its program ends by that, though nothing of its communicator has failed.
 #[test]
