@@ -372,14 +372,15 @@ impl Communicator {
     }
 
     /// Gives every rank the bytes of all ranks, in rank order; they may have different lengths. All ranks call it, and it waits
-    /// for them.
+    /// for them. One that fails breaks the communicator, but for `TooLarge`.
     ///
     /// # Errors
-    /// The communicator's failure, or what the bootstrap reports.
+    /// The communicator's failure; `Bootstrap` with the ranks that did not come within the time limit, with one that has left, or,
+    /// where the ranks are on several nodes, with one that is in a barrier; `Bootstrap(TooLarge)`, before anything is sent.
     pub fn exchange(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ExecutorError> {
         self.shared.check()?;
         self.shared.sweep()?;
-        self.shared.bootstrap.exchange(bytes).map_err(|error| self.shared.failure_or(error))
+        self.shared.meet(|end| end.exchange_begin(bytes))
     }
 
     /// Ends every wait of every rank of this communicator, those of transfers between two ranks included. Later calls fail with

@@ -411,7 +411,8 @@ impl ExecutorError {
         matches!(self.of_device(), Some(HalError::NotShareable { .. }))
     }
 
-    /// Whether the communicator is of no more use.
+    /// Whether this error says by itself that the communicator is of no more use. A barrier, an exchange or a split that did not end
+    /// well, and a device that failed, may have broken it, too: [`Communicator::failure`](crate::Communicator::failure) tells.
     pub fn breaks_communicator(&self) -> bool {
         matches!(
             self.cause(),

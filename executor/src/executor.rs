@@ -18,6 +18,7 @@ use antiphon_plan::LowerError;
 use antiphon_plan::counts::{Counts, CountsError, Fit};
 use antiphon_plan::model::Plan;
 use antiphon_plan::program::CallSizes;
+use antiphon_plan::schedule::{Case, Places};
 use antiphon_types::{DataType, ReduceOp};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -42,8 +43,9 @@ pub struct Call<'a> {
     pub plan: &'a Arc<LoadedPlan>,
     /// The send buffer; aligned to the element size. On a rank of a GPU, memory of that device.
     pub input: *const u8,
-    /// The receive buffer; aligned to the element size. On a rank of a GPU, memory of that device. In place, it is the send
-    /// buffer or overlaps it, as the convention of the collective has it.
+    /// The receive buffer; aligned to the element size. On a rank of a GPU, memory of that device. It shares no byte with the send
+    /// buffer, or is in place: at the same address, or the smaller of both is the rank's own block of the larger. Others are refused,
+    /// unless verification is off.
     pub output: *mut u8,
     /// Bytes of the send buffer, a multiple of the element size; equal on all ranks, unless the plan has runtime sizes.
     pub input_bytes: u64,
@@ -140,6 +142,19 @@ impl<'a> Call<'a> {
         let (input, output) = self.bytes_there();
         let (from, to) = (self.input.addr() as u64, self.output.addr() as u64);
         from < to.saturating_add(output) && to < from.saturating_add(input)
+    }
+
+    /// Whether buffers that share memory do so as calls in place have it.
+    pub(crate) fn is_in_place(&self, rank: u32) -> bool {
+        let sizes = CallSizes {
+            input: self.input_bytes,
+            output: self.output_bytes,
+            element: 1,
+            strict: false,
+        };
+        let Places { input, output, .. } = Case { sizes, in_place: true, launches: 1 }.places(rank);
+        let apart = (self.output.addr() as u64).wrapping_sub(self.input.addr() as u64);
+        apart == output.wrapping_sub(input)
     }
 
     /// Whether one of the buffers is nowhere.
@@ -376,8 +391,9 @@ impl Executor {
                 allowed: "plans of a collective that says where its sums end",
             });
         }
-        call.plan.scope().admit(call)?;
-        call.check_counts(self.communicator.rank())
+        let rank = self.communicator.rank();
+        call.plan.scope().admit(call, rank)?;
+        call.check_counts(rank)
     }
 
     /// Whether buffers at these addresses are aligned to their elements.

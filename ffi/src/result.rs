@@ -83,6 +83,7 @@ pub(crate) fn code(error: &ExecutorError) -> antiphon_result {
         E::Hal(error) if matches!(**error, HalError::Unsupported { .. }) => R::Unsupported,
         E::Hal(error) if matches!(**error, HalError::Invalid { .. }) => R::InvalidArgument,
         E::Unequal { .. } | E::Mismatch { .. } | E::Diverged { .. } => R::Mismatch,
+        E::Bootstrap(BootstrapError::Mismatch { .. }) => R::Mismatch,
         E::Stalled { .. } => R::Timeout,
         E::PeerLost { .. } | E::Link { .. } => R::PeerLost,
         E::Bootstrap(BootstrapError::PeerLost { .. } | BootstrapError::PeerLeft { .. }) => {

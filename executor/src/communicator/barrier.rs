@@ -4,16 +4,18 @@ use super::*;
 use antiphon_bootstrap::{Late, overdue};
 
 impl Communicator {
-    /// Returns once all ranks have called it. Costs about a cache line to and from each peer where all are on one node.
+    /// Returns once all ranks have called it. Costs about a cache line to and from each peer where all are on one node. One that fails
+    /// breaks the communicator.
     ///
     /// # Errors
-    /// The communicator's failure; `Bootstrap` with the ranks that did not come within the time limit, or with one that has left.
+    /// The communicator's failure; `Bootstrap` with the ranks that did not come within the time limit, or with one that has left, or,
+    /// where the ranks are on several nodes, with one that makes an exchange or a split.
     pub fn barrier(&self) -> Result<(), ExecutorError> {
         let shared = &*self.shared;
         shared.check()?;
         shared.sweep()?;
         if !shared.one_node {
-            return shared.bootstrap.barrier().map_err(|error| shared.failure_or(error));
+            return shared.meet(|end| end.barrier_begin()).map(drop);
         }
         let mine = &shared.control(shared.rank).arrived.0;
         let round = mine.load(Ordering::Relaxed) + 1;
@@ -44,7 +46,7 @@ impl Communicator {
                 let peer = PeerName { rank, pid: shared.peers[rank as usize].pid };
                 let left = || BootstrapError::PeerLeft { doing: "barrier", peer }.into();
                 let error = shared.blamed_for(rank).unwrap_or_else(left);
-                return Err(shared.check().err().unwrap_or(error));
+                return Err(shared.unmet(shared.check().err().unwrap_or(error)));
             }
             let now = Instant::now();
             let late = late.get_or_insert_with(|| Late::new(now));
@@ -57,8 +59,7 @@ impl Communicator {
                     return Ok(());
                 }
                 let error = BootstrapError::Timeout { doing: "barrier", limit, missing };
-                shared.end(error.clone().into());
-                return Err(error.into());
+                return Err(shared.unmet(error.into()));
             }
             if let Some(waited) = late.due(now) {
                 let missing = names();
@@ -73,6 +74,31 @@ impl Communicator {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    type Meeting = fn(&Communicator) -> Result<(), ExecutorError>;
+
+    /// Else rank 1, which comes when rank 0 has gone, would take what that one says next for what it said then.
+    #[test]
+    fn a_meeting_to_which_a_rank_does_not_come_in_time_breaks_the_communicator() {
+        let meetings: [(&str, Meeting); 3] = [
+            ("barrier", |rank| rank.barrier()),
+            ("exchange", |rank| rank.exchange(b"one").map(drop)),
+            ("split", |rank| rank.split(Some(0), 0).map(drop)),
+        ];
+        for hosts in [["this"; 2], ["this", "that"]] {
+            for (name, meet) in meetings {
+                let options = Options::default().with_timeout(Some(Duration::from_millis(30)));
+                let ranks = Communicator::in_process_on(&hosts, &options).unwrap();
+                let text = meet(&ranks[0]).unwrap_err().to_string();
+                assert!(text.contains("no answer within 30ms from rank 1"), "{name}: {text}");
+                assert_eq!(ranks[0].failure().map(|it| it.to_string()), Some(text), "{name}");
+                // In the one that rank 0 was in it may find all that it needs.
+                let late = meet(&ranks[1]).and_then(|()| meet(&ranks[1]));
+                let late = late.unwrap_err().to_string();
+                assert!(late.contains("rank 0") && late.contains("30ms"), "{name}: {late}");
+            }
+        }
+    }
 
     /// Rank 1 comes, goes on, and finds a failure, all between two looks of rank 0 at who has come.
     #[test]

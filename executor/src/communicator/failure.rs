@@ -6,7 +6,7 @@ use crate::context::ContextState;
 use crate::error::{Doing, ExecutorError};
 use crate::gpu;
 use crate::shared::control::{BROKEN, LEFT};
-use antiphon_bootstrap::{Bootstrap, Voice};
+use antiphon_bootstrap::{Bootstrap, BootstrapError, Ticket, Voice};
 use antiphon_hal::Memory;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -441,7 +441,26 @@ impl Shared {
         ExecutorError::PeerLost { peer, pid: self.peers[peer as usize].pid, reason, doing }
     }
 
-    pub fn failure_or(&self, error: antiphon_bootstrap::BootstrapError) -> ExecutorError {
+    /// Meets all ranks by the bootstrap, and waits for them.
+    ///
+    /// # Errors
+    /// What the bootstrap reports. What has begun and does not end well breaks the communicator.
+    pub fn meet(
+        &self,
+        begin: impl FnOnce(&dyn Bootstrap) -> Result<Ticket, BootstrapError>,
+    ) -> Result<Vec<Vec<u8>>, ExecutorError> {
+        let begun = begin(&*self.bootstrap).map_err(|error| self.failure_or(error))?;
+        begun.wait().map_err(|error| self.unmet(self.failure_or(error)))
+    }
+
+    /// The end of a meeting of all ranks that this one was in: some may hold it for done, and others may come to it yet, so that
+    /// whoever met them next would be in another meeting than they.
+    pub fn unmet(&self, error: ExecutorError) -> ExecutorError {
+        self.end(error.clone());
+        error
+    }
+
+    pub fn failure_or(&self, error: BootstrapError) -> ExecutorError {
         self.failure.cause().unwrap_or_else(|| error.into())
     }
 }

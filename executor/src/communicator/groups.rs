@@ -61,7 +61,9 @@ impl Communicator {
         let mut members: Vec<(i64, u32)> = Vec::new();
         for (rank, blob) in (0..).zip(&all) {
             let words = blob.as_chunks::<8>().0;
-            let [key, theirs] = words else { return Err(garbled(rank, blob.len())) };
+            let [key, theirs] = words else {
+                return Err(self.shared.unmet(garbled(rank, blob.len())));
+            };
             if u64::from_le_bytes(*theirs) == u64::from(color) {
                 members.push((i64::from_le_bytes(*key), rank));
             }

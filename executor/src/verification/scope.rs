@@ -2,6 +2,7 @@
 
 use crate::error::ExecutorError;
 use crate::executor::Call;
+use crate::verification::Verdict;
 use antiphon_plan::verify::Report;
 
 /// What was found of calls that differ from how their plan is written.
@@ -33,11 +34,11 @@ impl Scope {
         Scope { repeats: bits & 1 == 1, elsewhere }
     }
 
-    /// Whether a call is none of those for which its plan was found to be wrong.
+    /// Whether a call of a rank is none of those for which its plan was found to be wrong, and none of which nobody asked.
     ///
     /// # Errors
     /// Why not.
-    pub fn admit(self, call: &Call<'_>) -> Result<(), ExecutorError> {
+    pub fn admit(self, call: &Call<'_>, rank: u32) -> Result<(), ExecutorError> {
         let plan = call.plan;
         if let Some(op) = call.op
             && self.repeats
@@ -53,7 +54,24 @@ impl Scope {
             });
         }
         // Runtime blocks are looked at by themselves.
-        if self.elsewhere != Some(false) || plan.layout().runtime_sizes {
+        if plan.layout().runtime_sizes {
+            return Ok(());
+        }
+        if call.shares() && *plan.verdict() != Verdict::NotVerified && !call.is_in_place(rank) {
+            return Err(ExecutorError::Argument {
+                what: "run a plan",
+                saw: format!(
+                    "an input of {} bytes at {:p} and an output of {} at {:p}, which share some, for plan `{}`",
+                    call.input_bytes,
+                    call.input,
+                    call.output_bytes,
+                    call.output,
+                    plan.name()
+                ),
+                allowed: "buffers that share no byte, or in place: at one address, or the smaller as the rank's own block of the larger",
+            });
+        }
+        if self.elsewhere != Some(false) {
             return Ok(());
         }
         let saw = || format!("plan `{}`, which is not right there", plan.name());

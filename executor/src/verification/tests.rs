@@ -382,3 +382,39 @@ fn a_call_for_which_a_plan_is_not_right_is_refused_and_runs_if_nobody_looks() {
         outcome(&options().with_verification(false), &narrow(twice), op, in_place).unwrap();
     }
 }
+
+#[test]
+fn buffers_that_share_bytes_do_so_as_calls_in_place_or_are_refused() {
+    let mut memory = [0u32; 32];
+    let base = memory.as_mut_ptr().cast::<u8>();
+    for verification in [true, false] {
+        let ranks = pair(&options().with_verification(verification));
+        let executor = Executor::new(&ranks[1]);
+        let loaded = executor.load(&crate::executor::tests::copy()).unwrap();
+        for ((input, sent), (output, received), fine) in [
+            ((0, 16), (16, 16), true),
+            ((16, 16), (0, 16), true),
+            ((0, 16), (0, 16), true),
+            // Rank 1 has the second block.
+            ((16, 16), (0, 32), true),
+            ((0, 32), (16, 16), true),
+            ((0, 16), (4, 16), false),
+            ((4, 16), (0, 16), false),
+            ((0, 16), (0, 32), false),
+            ((0, 32), (0, 16), false),
+            ((20, 16), (0, 32), false),
+            ((0, 0), (0, 16), true),
+        ] {
+            let from = (base.wrapping_add(input).cast_const(), sent);
+            let to = (base.wrapping_add(output), received);
+            let checked = executor.check(&Call::new(&loaded, DataType::U32, from, to));
+            let what = format!("{sent} bytes at {input}, {received} at {output}: {checked:?}");
+            assert_eq!(checked.is_ok(), fine || !verification, "{what}");
+            let error = checked.err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(
+                error.is_empty() || error.contains("which share some, for plan `copy`"),
+                "{error}"
+            );
+        }
+    }
+}
