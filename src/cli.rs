@@ -243,7 +243,7 @@ struct ExplainArgs {
 struct InstallArgs {
     /// Plan files, or programs (.py), that serve calls by name from now on; without any, the default plans are written
     files: Vec<PathBuf>,
-    /// Default plans for so many ranks [default: as many as this machine has cores, at least 2]
+    /// Default plans for so many ranks [default: the number of cores that this process may use, at least 2]
     #[arg(long, conflicts_with = "files", value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Option<u32>,
     /// Nodes that the ranks are spread over
@@ -324,7 +324,7 @@ struct TuneArgs {
     /// Also measure what the table has already
     #[arg(long)]
     again: bool,
-    /// The table [default: tuning.json in the cache folder]
+    /// The table [default: what ANTIPHON_TUNING names, else tuning.json in the cache folder]
     #[arg(short, long)]
     output: Option<PathBuf>,
     /// How long a launch may make no progress before it fails, e.g. 500ms, 60s or 2m; `off`: for ever

@@ -45,6 +45,10 @@ pub type Result<T, E = ExecutorError> = std::result::Result<T, E>;
 /// [`ExecutorError::breaks_communicator`](crate::ExecutorError::breaks_communicator) holds, the communicator can no longer be
 /// used; after one that only refused the call, the next call may succeed. Clones are the same end, and dereference to the bare
 /// [`executor::Communicator`], which knows rank, world, nodes, barrier and more.
+///
+/// To meet at a place that all ranks name, or by an id with options, make a bare communicator first:
+/// `Communicator::new(&executor::Communicator::from_place(place, rank, world, &options)?)`, or with
+/// [`from_id`](executor::Communicator::from_id)`(&id, rank, world, &options)`.
 #[derive(Clone, Debug)]
 pub struct Communicator {
     collectives: Arc<Collectives>,

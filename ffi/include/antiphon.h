@@ -522,7 +522,7 @@ typedef struct antiphon_code_call {
     int32_t op;
     /**
      * 1 if input and output are the same memory on this rank, by the collective's convention, else 0. Of those with a root, 0.
-     * Ranks may differ in it: what all of them must do alike, plans among it, may not hang on it.
+     * Ranks may differ in it, so a choice that all ranks must make alike, such as that of a plan, must not depend on it.
      */
     int32_t in_place;
     /**
@@ -646,7 +646,7 @@ typedef struct antiphon_question {
      */
     const char *collective;
     /**
-     * Bytes of the call's larger buffer: the output of an allgather, the input of a reducescatter. 0 for alltoallv.
+     * Bytes of the call's larger buffer: the output of an allgather, the input of a reducescatter. 0 for alltoallv and allgatherv.
      */
     uint64_t bytes;
     /**
@@ -659,7 +659,7 @@ typedef struct antiphon_question {
     int32_t op;
     /**
      * 1 if input and output are the same memory on this rank, by the collective's convention, else 0. Of those with a root, 0.
-     * Ranks may differ in it, where the call lets them, and have to be served alike: who chooses by it takes that from them.
+     * Ranks may differ in it, where the call lets them, so a choice that all ranks must make alike must not depend on it.
      */
     int32_t in_place;
     /**
@@ -725,12 +725,13 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Returns once all ranks have called it. Calls on streams may still be under way.
+ * Returns once all ranks have called it. Calls on streams may still be under way. It is refused inside a group
+ * (ANTIPHON_RESULT_UNSUPPORTED).
  *
  * Any thread may call it, in the same order on all ranks.
  *
  * The caller sees to it:
- * The handle is one, or null.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile.
  */
 antiphon_result antiphon_barrier(const struct antiphon_communicator *communicator);
 
@@ -742,7 +743,8 @@ antiphon_result antiphon_barrier(const struct antiphon_communicator *communicato
  * itself, in stream order; with null it is complete on return. Any thread may call it, in the same order on all ranks.
  *
  * The caller sees to it:
- * The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+ * Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
+ * the call's alone, until it is complete.
  */
 antiphon_result antiphon_all_reduce(const struct antiphon_communicator *communicator,
                                     const void *send_buffer,
@@ -759,7 +761,8 @@ antiphon_result antiphon_all_reduce(const struct antiphon_communicator *communic
  * `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
  *
  * The caller sees to it:
- * The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+ * Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
+ * the call's alone, until it is complete.
  */
 antiphon_result antiphon_all_gather(const struct antiphon_communicator *communicator,
                                     const void *send_buffer,
@@ -776,7 +779,8 @@ antiphon_result antiphon_all_gather(const struct antiphon_communicator *communic
  * Any thread may call it, in the same order on all ranks.
  *
  * The caller sees to it:
- * The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+ * Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
+ * the call's alone, until it is complete.
  */
 antiphon_result antiphon_reduce_scatter(const struct antiphon_communicator *communicator,
                                         const void *send_buffer,
@@ -793,7 +797,8 @@ antiphon_result antiphon_reduce_scatter(const struct antiphon_communicator *comm
  * `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
  *
  * The caller sees to it:
- * The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+ * Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
+ * the call's alone, until it is complete.
  */
 antiphon_result antiphon_all_to_all(const struct antiphon_communicator *communicator,
                                     const void *send_buffer,
@@ -803,13 +808,14 @@ antiphon_result antiphon_all_to_all(const struct antiphon_communicator *communic
                                     const struct antiphon_stream *stream);
 
 /**
- * Gives every rank the `count` elements of the root. Of the send buffer only the root's counts, the others may pass
- * null; the root's may be its receive buffer.
+ * Gives every rank the `count` elements of the root. Only the root's send buffer is used; other ranks may pass null for it. The
+ * root's send buffer may be its receive buffer.
  *
  * `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
  *
  * The caller sees to it:
- * The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+ * Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
+ * the call's alone, until it is complete.
  */
 antiphon_result antiphon_broadcast(const struct antiphon_communicator *communicator,
                                    const void *send_buffer,
@@ -820,14 +826,15 @@ antiphon_result antiphon_broadcast(const struct antiphon_communicator *communica
                                    const struct antiphon_stream *stream);
 
 /**
- * Gives the root the reduction of all ranks' `count` elements. Of the receive buffer only the root's counts, the
- * others may pass null; the root's may be its send buffer.
+ * Gives the root the reduction of all ranks' `count` elements. Only the root's receive buffer is used; other ranks may pass null
+ * for it. The root's receive buffer may be its send buffer.
  *
  * `dtype` is an antiphon_dtype, `op` an antiphon_op or made for the communicator, `stream` as for antiphon_all_reduce.
  * Any thread may call it, in the same order on all ranks.
  *
  * The caller sees to it:
- * The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+ * Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
+ * the call's alone, until it is complete.
  */
 antiphon_result antiphon_reduce(const struct antiphon_communicator *communicator,
                                 const void *send_buffer,
@@ -839,13 +846,14 @@ antiphon_result antiphon_reduce(const struct antiphon_communicator *communicator
                                 const struct antiphon_stream *stream);
 
 /**
- * Gives the root the `count` elements of all, in rank order. Of the receive buffer only the root's counts, which has
- * `count` for each rank, the others may pass null; the root's send buffer may be its block of it.
+ * Gives the root the `count` elements of all, in rank order. Only the root's receive buffer is used; it holds `count` elements for
+ * each rank. Other ranks may pass null for it. The root's send buffer may be its own block of its receive buffer.
  *
  * `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
  *
  * The caller sees to it:
- * The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+ * Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
+ * the call's alone, until it is complete.
  */
 antiphon_result antiphon_gather(const struct antiphon_communicator *communicator,
                                 const void *send_buffer,
@@ -856,13 +864,14 @@ antiphon_result antiphon_gather(const struct antiphon_communicator *communicator
                                 const struct antiphon_stream *stream);
 
 /**
- * Gives rank r block r, of `count` elements, of the root. Of the send buffer only the root's counts, which has
- * `count` for each rank, the others may pass null; the root's receive buffer may be its block of it.
+ * Gives rank r block r, of `count` elements, of the root. Only the root's send buffer is used; it holds `count` elements for each
+ * rank. Other ranks may pass null for it. The root's receive buffer may be its own block of its send buffer.
  *
  * `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
  *
  * The caller sees to it:
- * The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+ * Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
+ * the call's alone, until it is complete.
  */
 antiphon_result antiphon_scatter(const struct antiphon_communicator *communicator,
                                  const void *send_buffer,
@@ -881,7 +890,8 @@ antiphon_result antiphon_scatter(const struct antiphon_communicator *communicato
  * `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
  *
  * The caller sees to it:
- * The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+ * Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
+ * the call's alone, until it is complete.
  */
 antiphon_result antiphon_all_to_all_v(const struct antiphon_communicator *communicator,
                                       const void *send_buffer,
@@ -902,7 +912,8 @@ antiphon_result antiphon_all_to_all_v(const struct antiphon_communicator *commun
  * `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
  *
  * The caller sees to it:
- * The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+ * Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
+ * the call's alone, until it is complete.
  */
 antiphon_result antiphon_all_gather_v(const struct antiphon_communicator *communicator,
                                       const void *send_buffer,
@@ -923,7 +934,8 @@ antiphon_result antiphon_all_gather_v(const struct antiphon_communicator *commun
  * the transfers from one rank to the other.
  *
  * The caller sees to it:
- * The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+ * Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
+ * the call's alone, until it is complete.
  */
 antiphon_result antiphon_send(const struct antiphon_communicator *communicator,
                               const void *send_buffer,
@@ -939,7 +951,8 @@ antiphon_result antiphon_send(const struct antiphon_communicator *communicator,
  * the transfers from one rank to the other.
  *
  * The caller sees to it:
- * The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+ * Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
+ * the call's alone, until it is complete.
  */
 antiphon_result antiphon_receive(const struct antiphon_communicator *communicator,
                                  void *receive_buffer,
@@ -964,8 +977,9 @@ antiphon_result antiphon_unique_id_create(struct antiphon_unique_id *out_id);
  * Joins a group as `rank` of `world`: returns when all ranks, which pass the same id, are there. `config` may be null.
  *
  * They wait for each other as long as a call may make no progress (`timeout_ms`), but two minutes at the least; then it is
- * ANTIPHON_RESULT_TIMEOUT, or ANTIPHON_RESULT_RENDEZVOUS where more is known, with the ranks that are missing. That it is after a
- * minute as well where there is no limit and nobody answers at the id's address: the process that made it has ended.
+ * ANTIPHON_RESULT_TIMEOUT, or ANTIPHON_RESULT_RENDEZVOUS where more is known, with the ranks that are missing. If nobody answers at the
+ * id's address, because the process that made the id has ended, it is ANTIPHON_RESULT_RENDEZVOUS after a minute, or after `timeout_ms` if
+ * that is longer; without a time limit, too, after a minute.
  *
  * Any thread may call it; ranks that live in one process call it from a thread each.
  *
@@ -983,6 +997,10 @@ antiphon_result antiphon_communicator_create(const struct antiphon_unique_id *id
  * "file:/path". Returns when all ranks, which pass the same place, are there. Over TCP they prove to know a secret, which
  * ANTIPHON_SECRET or ANTIPHON_SECRET_FILE says. `config` may be null.
  *
+ * It waits for the other ranks as long as ANTIPHON_TIMEOUT says; if that is not set, as long as a call may make no progress
+ * (`timeout_ms`), but two minutes at the least. Then it fails with ANTIPHON_RESULT_TIMEOUT or ANTIPHON_RESULT_RENDEZVOUS, and
+ * antiphon_last_error names the missing ranks as far as they are known.
+ *
  * Any thread may call it, for one group at a place at a time.
  *
  * The caller sees to it:
@@ -997,6 +1015,10 @@ antiphon_result antiphon_communicator_create_at(const char *place,
 /**
  * Joins the group whose ranks a launcher started (torchrun, mpirun, srun), or that the variables ANTIPHON_RANK,
  * ANTIPHON_WORLD and ANTIPHON_COMM_ID describe. `config` may be null.
+ *
+ * It waits for the other ranks as long as ANTIPHON_TIMEOUT says; if that is not set, two minutes. Then it fails with
+ * ANTIPHON_RESULT_TIMEOUT or ANTIPHON_RESULT_RENDEZVOUS, and antiphon_last_error names the missing ranks as far as they are known. If
+ * the environment describes no group, it fails with ANTIPHON_RESULT_INVALID_ARGUMENT.
  *
  * Call it once a process, from any thread.
  *
@@ -1027,7 +1049,7 @@ antiphon_result antiphon_communicator_create_in_process(uint32_t world,
  * Any thread may call it, in the same order among a communicator's calls on all ranks.
  *
  * The caller sees to it:
- * The handle is one, or null; `out_communicator` is null or writable.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_communicator` is null or writable.
  */
 antiphon_result antiphon_communicator_split(const struct antiphon_communicator *communicator,
                                             int32_t color,
@@ -1042,7 +1064,8 @@ antiphon_result antiphon_communicator_split(const struct antiphon_communicator *
  * Any thread may call it, in the same order among calls with the same list on all ranks of the list.
  *
  * The caller sees to it:
- * The handle is one, or null; the list is null or as long as said; `out_communicator` is null or writable.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; the list is null or as long as said;
+ * `out_communicator` is null or writable.
  */
 antiphon_result antiphon_communicator_subset(const struct antiphon_communicator *communicator,
                                              const uint32_t *ranks,
@@ -1055,7 +1078,7 @@ antiphon_result antiphon_communicator_subset(const struct antiphon_communicator 
  * Any thread may call it at any time.
  *
  * The caller sees to it:
- * The handle is one, or null; `out_rank` is null or writable.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_rank` is null or writable.
  */
 antiphon_result antiphon_communicator_rank(const struct antiphon_communicator *communicator, uint32_t *out_rank);
 
@@ -1065,7 +1088,7 @@ antiphon_result antiphon_communicator_rank(const struct antiphon_communicator *c
  * Any thread may call it at any time.
  *
  * The caller sees to it:
- * The handle is one, or null; `out_world` is null or writable.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_world` is null or writable.
  */
 antiphon_result antiphon_communicator_world(const struct antiphon_communicator *communicator, uint32_t *out_world);
 
@@ -1075,7 +1098,7 @@ antiphon_result antiphon_communicator_world(const struct antiphon_communicator *
  * Any thread may call it at any time.
  *
  * The caller sees to it:
- * The handle is one, or null; `out_node` is null or writable.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_node` is null or writable.
  */
 antiphon_result antiphon_communicator_node(const struct antiphon_communicator *communicator, uint32_t rank, uint32_t *out_node);
 
@@ -1084,8 +1107,9 @@ antiphon_result antiphon_communicator_node(const struct antiphon_communicator *c
  * room for those of all ranks, in rank order. It goes by what the ranks met by, whatever device their buffers are on, and is for
  * what programs agree on, not for data: at most 64 KiB of each. Complete on return.
  *
- * Fails with ANTIPHON_RESULT_MISMATCH where a rank gave another number of bytes, with ANTIPHON_RESULT_TIMEOUT where one did not come,
- * and with what broke the communicator.
+ * Fails with ANTIPHON_RESULT_MISMATCH on all ranks where one gave another number of bytes; the communicator stays of use then. Any
+ * other failure breaks it: ANTIPHON_RESULT_TIMEOUT where a rank did not come, ANTIPHON_RESULT_PEER_LOST where one has left, and, between
+ * nodes, ANTIPHON_RESULT_MISMATCH where one is in a barrier.
  *
  * Any thread may call it, in the same order among a communicator's exchanges, splits and barriers on all ranks.
  *
@@ -1104,19 +1128,19 @@ antiphon_result antiphon_communicator_exchange(const struct antiphon_communicato
  * Any thread may call it at any time.
  *
  * The caller sees to it:
- * The handle is one, or null.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile.
  */
 antiphon_result antiphon_communicator_make_current(const struct antiphon_communicator *communicator);
 
 /**
  * Ends every wait of every rank of a communicator; later calls fail with ANTIPHON_RESULT_ABORTED and this reason,
- * which may be null; what is not UTF-8 in it is replaced. Where antiphon_communicator_async_error had another one by then,
- * that counts.
+ * which may be null; what is not UTF-8 in it is replaced. If the communicator was already broken, the earlier reason stays.
  *
  * Any thread may call it at any time, also while others wait in calls on the communicator.
  *
  * The caller sees to it:
- * The handle is one, or null; the reason, if there is one, ends with a zero.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; the reason, if there is one, ends
+ * with a zero.
  */
 antiphon_result antiphon_communicator_abort(const struct antiphon_communicator *communicator, const char *reason);
 
@@ -1127,20 +1151,21 @@ antiphon_result antiphon_communicator_abort(const struct antiphon_communicator *
  * Any thread may call it at any time.
  *
  * The caller sees to it:
- * The handle is one, or null; `out_result` is null or writable.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_result` is null or writable.
  */
 antiphon_result antiphon_communicator_async_error(const struct antiphon_communicator *communicator, antiphon_result *out_result);
 
 /**
- * Tells the peers about a buffer now, so that they have mapped it when the first call comes that uses it, which else tells them and
- * waits for that. A hint: calls use any buffer. Writes 0 where nothing is gained, since the buffer is in memory that peers cannot
- * map, else 1. On a GPU the memory stays mapped while it is among the 64 of the application that were used or told of last; memory
- * of antiphon_memory_allocate, there and on the host, until it is freed.
+ * Tells the peers about a buffer now, so that they have mapped it when the first launch comes that uses it; otherwise the first launch
+ * that uses it tells them and waits, in its stream, until they have mapped it. A hint: calls use any buffer. Writes 0 where nothing is
+ * gained, since the buffer is in memory that peers cannot map, else 1. On a GPU the memory stays mapped while it is among the 64 of the
+ * application that were used or told of last; memory of antiphon_memory_allocate, there and on the host, until it is freed.
  *
  * Any thread may call it at any time; peers make no call.
  *
  * The caller sees to it:
- * The handle is one, or null; `out_mapped` is null or writable. The buffer is not looked at.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_mapped` is null or writable.
+ * The buffer is not looked at.
  */
 antiphon_result antiphon_communicator_register(const struct antiphon_communicator *communicator,
                                                const void *buffer,
@@ -1155,18 +1180,19 @@ antiphon_result antiphon_communicator_register(const struct antiphon_communicato
  * Any thread may call it at any time.
  *
  * The caller sees to it:
- * The handle is one, or null; `out_done` is null or writable.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_done` is null or writable.
  */
 antiphon_result antiphon_communicator_query(const struct antiphon_communicator *communicator, int32_t *out_done);
 
 /**
  * Destroys a communicator. It leaves its group when its executors, plans and streams are destroyed too, and the work
- * that was given to them is done. In a process that was forked from the one that made it, it stays the parent's.
+ * that was given to them is done. In a process that was forked from the one that made it, it stays the parent's. Null is refused
+ * with ANTIPHON_RESULT_INVALID_HANDLE.
  *
  * Any thread may call it, once, while no other call on the communicator is under way.
  *
  * The caller sees to it:
- * The handle is one, or null, and not in use.
+ * The handle is null, or one that this library returned and that is not in use.
  */
 antiphon_result antiphon_communicator_destroy(struct antiphon_communicator *communicator);
 
@@ -1196,7 +1222,7 @@ antiphon_result antiphon_device_current(const char *name, uint32_t *out_index);
  * Begins a group: the collectives and transfers that this thread calls until antiphon_group_end are gathered, on any
  * communicators, and launched there. Collectives of a communicator run in the order of their calls; sends and receives
  * may come in any order, and a rank may send to itself. Begun again inside a group, it counts: the outermost end
- * launches.
+ * launches. antiphon_barrier and antiphon_execute are refused inside a group (ANTIPHON_RESULT_UNSUPPORTED), and the group goes on.
  *
  * What is wrong with a call that is gathered is told by the call. On the host, whether a rank gathers its calls or makes
  * them one by one is no concern of the others. On devices, what one rank gathers its peers gather as well: a device may run
@@ -1227,7 +1253,7 @@ antiphon_result antiphon_group_cancel(void);
  * Any thread may call it at any time.
  *
  * The caller sees to it:
- * The handle is one, or null; `out_memory` is null or writable.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_memory` is null or writable.
  */
 antiphon_result antiphon_memory_allocate(const struct antiphon_communicator *communicator,
                                          uint64_t bytes,
@@ -1261,18 +1287,18 @@ antiphon_result antiphon_memory_allocate_on(const char *device, uint64_t bytes, 
  * Any thread may call it at any time.
  *
  * The caller sees to it:
- * The handle is one, or null; `out_address` is null or writable.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_address` is null or writable.
  */
 antiphon_result antiphon_memory_address(const struct antiphon_memory *memory, void **out_address);
 
 /**
  * Gives memory back: at once, or, while launches of this process are under way on a GPU, when they are over. The caller
- * waits for no kernel.
+ * waits for no kernel. Null is refused with ANTIPHON_RESULT_INVALID_HANDLE.
  *
  * Any thread may call it, once, when no call of this rank uses the memory any more.
  *
  * The caller sees to it:
- * The handle is one, or null, and not in use.
+ * The handle is null, or one that this library returned and that is not in use.
  */
 antiphon_result antiphon_memory_free(struct antiphon_memory *memory);
 
@@ -1286,7 +1312,8 @@ antiphon_result antiphon_memory_free(struct antiphon_memory *memory);
  * stream comes to it; a replay of a graph reads it anew. Any thread may call it at any time.
  *
  * The caller sees to it:
- * The handle is one, or null; the factor is null or readable, and so is `out_op` writable.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; the factor is null or readable, and
+ * `out_op` null or writable.
  */
 antiphon_result antiphon_op_create_scaled_sum(const struct antiphon_communicator *communicator,
                                               const void *factor,
@@ -1296,32 +1323,32 @@ antiphon_result antiphon_op_create_scaled_sum(const struct antiphon_communicator
 
 /**
  * Destroys a reduction that was made for a communicator. Calls that were made with it go on. Those of a communicator
- * that is destroyed are destroyed with it.
+ * that is destroyed are destroyed with it. Null for the communicator is refused with ANTIPHON_RESULT_INVALID_HANDLE.
  *
  * Any thread may call it, once, when no call uses the number any more.
  *
  * The caller sees to it:
- * The handle is one, or null.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile.
  */
 antiphon_result antiphon_op_destroy(const struct antiphon_communicator *communicator, int32_t op);
 
 /**
- * Makes an executor for a communicator. One for each use of a communicator is enough.
+ * Makes an executor for a communicator. One executor per communicator is enough.
  *
  * Any thread may call it at any time.
  *
  * The caller sees to it:
- * The handle is one, or null; `out_executor` is null or writable.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_executor` is null or writable.
  */
 antiphon_result antiphon_executor_create(const struct antiphon_communicator *communicator, struct antiphon_executor **out_executor);
 
 /**
- * Destroys an executor.
+ * Destroys an executor. Null is refused with ANTIPHON_RESULT_INVALID_HANDLE.
  *
  * Any thread may call it, once, while no other call on the executor is under way.
  *
  * The caller sees to it:
- * The handle is one, or null, and not in use.
+ * The handle is null, or one that this library returned and that is not in use.
  */
 antiphon_result antiphon_executor_destroy(struct antiphon_executor *executor);
 
@@ -1331,7 +1358,8 @@ antiphon_result antiphon_executor_destroy(struct antiphon_executor *executor);
  * Any thread may call it at any time. Ranks may load at different times, or different plans.
  *
  * The caller sees to it:
- * The handle is one, or null; the path, if there is one, ends with a zero; `out_plan` is null or writable.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; the path, if there is one, ends with
+ * a zero; `out_plan` is null or writable.
  */
 antiphon_result antiphon_plan_load_file(const struct antiphon_executor *executor, const char *path, struct antiphon_plan **out_plan);
 
@@ -1341,7 +1369,8 @@ antiphon_result antiphon_plan_load_file(const struct antiphon_executor *executor
  * Any thread may call it at any time. Ranks may load at different times, or different plans.
  *
  * The caller sees to it:
- * The handle is one, or null; `bytes` is null or has `size` bytes; `out_plan` is null or writable.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; `bytes` is null or has `size` bytes;
+ * `out_plan` is null or writable.
  */
 antiphon_result antiphon_plan_load_bytes(const struct antiphon_executor *executor,
                                          const void *bytes,
@@ -1350,7 +1379,8 @@ antiphon_result antiphon_plan_load_bytes(const struct antiphon_executor *executo
 
 /**
  * Loads the plan of a built-in algorithm, e.g. "allreduce_ring", for all ranks of one node. `in_place` says with 1
- * that send and receive buffer are the same memory, with 0 that they are not; `root` is for those that have one.
+ * that send and receive buffer are the same memory, with 0 that they are not; `root` is for those that have one. Algorithms of gather,
+ * scatter, alltoallv and allgatherv are refused: they take each rank's blocks when they run, which antiphon_execute has no argument for.
  *
  * Any thread may call it at any time. Ranks may load at different times, or different plans.
  *
@@ -1369,7 +1399,7 @@ antiphon_result antiphon_plan_load_name(const struct antiphon_executor *executor
  * Any thread may call it at any time.
  *
  * The caller sees to it:
- * The handle is one, or null; `out_verdict` is null or writable.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_verdict` is null or writable.
  */
 antiphon_result antiphon_plan_verdict(const struct antiphon_plan *plan, antiphon_verdict *out_verdict);
 
@@ -1381,30 +1411,36 @@ antiphon_result antiphon_plan_verdict(const struct antiphon_plan *plan, antiphon
  * Any thread may call it at any time.
  *
  * The caller sees to it:
- * The handle is one, or null; `buffer` is null or has `capacity` bytes; `out_bytes` is null or writable.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; `buffer` is null or has `capacity`
+ * bytes; `out_bytes` is null or writable.
  */
 antiphon_result antiphon_plan_report(const struct antiphon_plan *plan, char *buffer, uint64_t capacity, uint64_t *out_bytes);
 
 /**
- * Destroys a plan. Calls of it that are under way go on.
+ * Destroys a plan. Calls of it that are under way go on. Null is refused with ANTIPHON_RESULT_INVALID_HANDLE.
  *
  * Any thread may call it, once, while no other function is busy with the plan.
  *
  * The caller sees to it:
- * The handle is one, or null, and not in use.
+ * The handle is null, or one that this library returned and that is not in use.
  */
 antiphon_result antiphon_plan_destroy(struct antiphon_plan *plan);
 
 /**
  * Runs a plan. All ranks call it with plans of the same content, equal sizes, type and reduction. Sizes are in bytes
  * and multiples of the element's; `dtype` is an antiphon_dtype, `op` an antiphon_op. With a stream the call goes on
- * by itself, in the stream's order; with null for it, it is complete on return.
+ * by itself, in the stream's order; with null for it, it is complete on return. It is refused inside a group
+ * (ANTIPHON_RESULT_UNSUPPORTED).
+ *
+ * The buffers begin at multiples of the element's size. They share no byte, or are in place: at one address, or the smaller is the rank's
+ * own block of the larger. Others are refused, unless the communicator does not verify plans. A plan may write the send buffer, if its
+ * author wrote it so.
  *
  * Any thread may call it, in the same order among a communicator's calls on all ranks.
  *
  * The caller sees to it:
- * The handles are such, or null; the buffers have as many bytes until the call is complete, and nobody else writes the
- * send buffer or touches the receive buffer meanwhile.
+ * Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers have as many bytes until the
+ * call is complete, and nobody else writes the send buffer or touches the receive buffer meanwhile.
  */
 antiphon_result antiphon_execute(const struct antiphon_executor *executor,
                                  const struct antiphon_plan *plan,
@@ -1422,14 +1458,14 @@ antiphon_result antiphon_execute(const struct antiphon_executor *executor,
  * sendrecv are refused: of such calls they would serve none.
  *
  * Register on all ranks, in the same order, between calls: ranks that are served differently are told so
- * (MISMATCH). So are ranks of one call that differ in whether they are in place, if the plan fits some of them alone: where a
- * plan may serve a call, all ranks are in place or none, but of collectives with a root. `terms` may be null. Any thread may call it at any time.
+ * (MISMATCH). If a plan may serve a call, either all ranks call in place or none does (except in collectives with a root); ranks that
+ * differ get MISMATCH. `terms` may be null. Any thread may call it at any time.
  *
  * The caller sees to it:
- * The handle is one, or null; `terms` is null or as long as it says, and what it points to is there.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; `terms` is null or as long as it
+ * says, and what it points to is there.
  */
-antiphon_result antiphon_registry_register_plan(const struct antiphon_plan *plan,
-                                                const struct antiphon_terms *terms);
+antiphon_result antiphon_registry_register_plan(const struct antiphon_plan *plan, const struct antiphon_terms *terms);
 
 /**
  * As antiphon_registry_register_plan, from the bytes of a JSON file. It takes no communicator; each verifies the plan when
@@ -1533,8 +1569,8 @@ antiphon_result antiphon_registry_set_selector(antiphon_select_function select, 
  * Any thread may call it at any time.
  *
  * The caller sees to it:
- * The handle is one, or null; `question` is null or as long as it says, and its text ends with a zero; `buffer` is null or
- * has `capacity` bytes; `out_bytes` is null or writable.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; `question` is null or as long as it
+ * says, and its text ends with a zero; `buffer` is null or has `capacity` bytes; `out_bytes` is null or writable.
  */
 antiphon_result antiphon_explain(const struct antiphon_communicator *communicator,
                                  const struct antiphon_question *question,
@@ -1595,7 +1631,7 @@ const char *antiphon_result_text(int32_t result);
  * Any thread may call it at any time.
  *
  * The caller sees to it:
- * The handle is one, or null; `out_stream` is null or writable.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_stream` is null or writable.
  */
 antiphon_result antiphon_stream_create(const struct antiphon_communicator *communicator, struct antiphon_stream **out_stream);
 
@@ -1608,8 +1644,8 @@ antiphon_result antiphon_stream_create(const struct antiphon_communicator *commu
  * Any thread may call it at any time.
  *
  * The caller sees to it:
- * The handle is one, or null; `native` is a stream of the device's context, and lives as long as the result and the calls
- * on it; `out_stream` is null or writable.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; `native` is a stream of the device's
+ * context, and lives as long as the result and the calls on it; `out_stream` is null or writable.
  */
 antiphon_result antiphon_stream_adopt(const struct antiphon_communicator *communicator, void *native, struct antiphon_stream **out_stream);
 
@@ -1619,7 +1655,7 @@ antiphon_result antiphon_stream_adopt(const struct antiphon_communicator *commun
  * Any thread may call it at any time.
  *
  * The caller sees to it:
- * The handle is one, or null.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile.
  */
 antiphon_result antiphon_stream_synchronize(const struct antiphon_stream *stream);
 
@@ -1629,17 +1665,18 @@ antiphon_result antiphon_stream_synchronize(const struct antiphon_stream *stream
  * Any thread may call it at any time.
  *
  * The caller sees to it:
- * The handle is one, or null; `out_done` is null or writable.
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_done` is null or writable.
  */
 antiphon_result antiphon_stream_query(const struct antiphon_stream *stream, int32_t *out_done);
 
 /**
- * Destroys a stream. Calls on it that are under way go on; synchronize first to learn what becomes of them.
+ * Destroys a stream. Calls on it that are under way go on; synchronize first to learn what becomes of them. Null is refused with
+ * ANTIPHON_RESULT_INVALID_HANDLE.
  *
  * Any thread may call it, once, while no other call on the stream is under way.
  *
  * The caller sees to it:
- * The handle is one, or null, and not in use.
+ * The handle is null, or one that this library returned and that is not in use.
  */
 antiphon_result antiphon_stream_destroy(struct antiphon_stream *stream);
 

@@ -52,12 +52,13 @@ unsafe fn call(said: &Said) -> antiphon_result {
     })
 }
 
-/// Returns once all ranks have called it. Calls on streams may still be under way.
+/// Returns once all ranks have called it. Calls on streams may still be under way. It is refused inside a group
+/// (ANTIPHON_RESULT_UNSUPPORTED).
 ///
 /// Any thread may call it, in the same order on all ranks.
 ///
 /// # Safety
-/// The handle is one, or null.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_barrier(
     communicator: *const antiphon_communicator,
@@ -76,7 +77,8 @@ pub unsafe extern "C" fn antiphon_barrier(
 /// itself, in stream order; with null it is complete on return. Any thread may call it, in the same order on all ranks.
 ///
 /// # Safety
-/// The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+/// Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
+/// the call's alone, until it is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_all_reduce(
     communicator: *const antiphon_communicator,
@@ -108,7 +110,8 @@ pub unsafe extern "C" fn antiphon_all_reduce(
 /// `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
 ///
 /// # Safety
-/// The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+/// Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
+/// the call's alone, until it is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_all_gather(
     communicator: *const antiphon_communicator,
@@ -140,7 +143,8 @@ pub unsafe extern "C" fn antiphon_all_gather(
 /// Any thread may call it, in the same order on all ranks.
 ///
 /// # Safety
-/// The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+/// Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
+/// the call's alone, until it is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_reduce_scatter(
     communicator: *const antiphon_communicator,
@@ -172,7 +176,8 @@ pub unsafe extern "C" fn antiphon_reduce_scatter(
 /// `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
 ///
 /// # Safety
-/// The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+/// Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
+/// the call's alone, until it is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_all_to_all(
     communicator: *const antiphon_communicator,
@@ -197,13 +202,14 @@ pub unsafe extern "C" fn antiphon_all_to_all(
     }
 }
 
-/// Gives every rank the `count` elements of the root. Of the send buffer only the root's counts, the others may pass
-/// null; the root's may be its receive buffer.
+/// Gives every rank the `count` elements of the root. Only the root's send buffer is used; other ranks may pass null for it. The
+/// root's send buffer may be its receive buffer.
 ///
 /// `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
 ///
 /// # Safety
-/// The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+/// Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
+/// the call's alone, until it is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_broadcast(
     communicator: *const antiphon_communicator,
@@ -229,14 +235,15 @@ pub unsafe extern "C" fn antiphon_broadcast(
     }
 }
 
-/// Gives the root the reduction of all ranks' `count` elements. Of the receive buffer only the root's counts, the
-/// others may pass null; the root's may be its send buffer.
+/// Gives the root the reduction of all ranks' `count` elements. Only the root's receive buffer is used; other ranks may pass null
+/// for it. The root's receive buffer may be its send buffer.
 ///
 /// `dtype` is an antiphon_dtype, `op` an antiphon_op or made for the communicator, `stream` as for antiphon_all_reduce.
 /// Any thread may call it, in the same order on all ranks.
 ///
 /// # Safety
-/// The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+/// Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
+/// the call's alone, until it is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_reduce(
     communicator: *const antiphon_communicator,
@@ -263,13 +270,14 @@ pub unsafe extern "C" fn antiphon_reduce(
     }
 }
 
-/// Gives the root the `count` elements of all, in rank order. Of the receive buffer only the root's counts, which has
-/// `count` for each rank, the others may pass null; the root's send buffer may be its block of it.
+/// Gives the root the `count` elements of all, in rank order. Only the root's receive buffer is used; it holds `count` elements for
+/// each rank. Other ranks may pass null for it. The root's send buffer may be its own block of its receive buffer.
 ///
 /// `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
 ///
 /// # Safety
-/// The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+/// Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
+/// the call's alone, until it is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_gather(
     communicator: *const antiphon_communicator,
@@ -295,13 +303,14 @@ pub unsafe extern "C" fn antiphon_gather(
     }
 }
 
-/// Gives rank r block r, of `count` elements, of the root. Of the send buffer only the root's counts, which has
-/// `count` for each rank, the others may pass null; the root's receive buffer may be its block of it.
+/// Gives rank r block r, of `count` elements, of the root. Only the root's send buffer is used; it holds `count` elements for each
+/// rank. Other ranks may pass null for it. The root's receive buffer may be its own block of its send buffer.
 ///
 /// `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
 ///
 /// # Safety
-/// The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+/// Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
+/// the call's alone, until it is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_scatter(
     communicator: *const antiphon_communicator,
@@ -363,7 +372,8 @@ unsafe fn extents(
 /// `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
 ///
 /// # Safety
-/// The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+/// Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
+/// the call's alone, until it is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_all_to_all_v(
     communicator: *const antiphon_communicator,
@@ -410,7 +420,8 @@ pub unsafe extern "C" fn antiphon_all_to_all_v(
 /// `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
 ///
 /// # Safety
-/// The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+/// Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
+/// the call's alone, until it is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_all_gather_v(
     communicator: *const antiphon_communicator,
@@ -454,7 +465,8 @@ pub unsafe extern "C" fn antiphon_all_gather_v(
 /// the transfers from one rank to the other.
 ///
 /// # Safety
-/// The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+/// Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
+/// the call's alone, until it is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_send(
     communicator: *const antiphon_communicator,
@@ -487,7 +499,8 @@ pub unsafe extern "C" fn antiphon_send(
 /// the transfers from one rank to the other.
 ///
 /// # Safety
-/// The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+/// Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
+/// the call's alone, until it is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_receive(
     communicator: *const antiphon_communicator,

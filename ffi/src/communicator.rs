@@ -85,8 +85,9 @@ pub unsafe extern "C" fn antiphon_unique_id_create(
 /// Joins a group as `rank` of `world`: returns when all ranks, which pass the same id, are there. `config` may be null.
 ///
 /// They wait for each other as long as a call may make no progress (`timeout_ms`), but two minutes at the least; then it is
-/// ANTIPHON_RESULT_TIMEOUT, or ANTIPHON_RESULT_RENDEZVOUS where more is known, with the ranks that are missing. That it is after a
-/// minute as well where there is no limit and nobody answers at the id's address: the process that made it has ended.
+/// ANTIPHON_RESULT_TIMEOUT, or ANTIPHON_RESULT_RENDEZVOUS where more is known, with the ranks that are missing. If nobody answers at the
+/// id's address, because the process that made the id has ended, it is ANTIPHON_RESULT_RENDEZVOUS after a minute, or after `timeout_ms` if
+/// that is longer; without a time limit, too, after a minute.
 ///
 /// Any thread may call it; ranks that live in one process call it from a thread each.
 ///
@@ -119,6 +120,10 @@ pub unsafe extern "C" fn antiphon_communicator_create(
 /// "file:/path". Returns when all ranks, which pass the same place, are there. Over TCP they prove to know a secret, which
 /// ANTIPHON_SECRET or ANTIPHON_SECRET_FILE says. `config` may be null.
 ///
+/// It waits for the other ranks as long as ANTIPHON_TIMEOUT says; if that is not set, as long as a call may make no progress
+/// (`timeout_ms`), but two minutes at the least. Then it fails with ANTIPHON_RESULT_TIMEOUT or ANTIPHON_RESULT_RENDEZVOUS, and
+/// antiphon_last_error names the missing ranks as far as they are known.
+///
 /// Any thread may call it, for one group at a place at a time.
 ///
 /// # Safety
@@ -146,6 +151,10 @@ pub unsafe extern "C" fn antiphon_communicator_create_at(
 
 /// Joins the group whose ranks a launcher started (torchrun, mpirun, srun), or that the variables ANTIPHON_RANK,
 /// ANTIPHON_WORLD and ANTIPHON_COMM_ID describe. `config` may be null.
+///
+/// It waits for the other ranks as long as ANTIPHON_TIMEOUT says; if that is not set, two minutes. Then it fails with
+/// ANTIPHON_RESULT_TIMEOUT or ANTIPHON_RESULT_RENDEZVOUS, and antiphon_last_error names the missing ranks as far as they are known. If
+/// the environment describes no group, it fails with ANTIPHON_RESULT_INVALID_ARGUMENT.
 ///
 /// Call it once a process, from any thread.
 ///
@@ -205,7 +214,7 @@ pub unsafe extern "C" fn antiphon_communicator_create_in_process(
 /// Any thread may call it, in the same order among a communicator's calls on all ranks.
 ///
 /// # Safety
-/// The handle is one, or null; `out_communicator` is null or writable.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_communicator` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_communicator_split(
     communicator: *const antiphon_communicator,
@@ -233,7 +242,8 @@ pub unsafe extern "C" fn antiphon_communicator_split(
 /// Any thread may call it, in the same order among calls with the same list on all ranks of the list.
 ///
 /// # Safety
-/// The handle is one, or null; the list is null or as long as said; `out_communicator` is null or writable.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile; the list is null or as long as said;
+/// `out_communicator` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_communicator_subset(
     communicator: *const antiphon_communicator,
@@ -263,7 +273,7 @@ pub unsafe extern "C" fn antiphon_communicator_subset(
 /// Any thread may call it at any time.
 ///
 /// # Safety
-/// The handle is one, or null; `out_rank` is null or writable.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_rank` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_communicator_rank(
     communicator: *const antiphon_communicator,
@@ -284,7 +294,7 @@ pub unsafe extern "C" fn antiphon_communicator_rank(
 /// Any thread may call it at any time.
 ///
 /// # Safety
-/// The handle is one, or null; `out_world` is null or writable.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_world` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_communicator_world(
     communicator: *const antiphon_communicator,
@@ -305,7 +315,7 @@ pub unsafe extern "C" fn antiphon_communicator_world(
 /// Any thread may call it at any time.
 ///
 /// # Safety
-/// The handle is one, or null; `out_node` is null or writable.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_node` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_communicator_node(
     communicator: *const antiphon_communicator,
@@ -326,8 +336,9 @@ pub unsafe extern "C" fn antiphon_communicator_node(
 /// room for those of all ranks, in rank order. It goes by what the ranks met by, whatever device their buffers are on, and is for
 /// what programs agree on, not for data: at most 64 KiB of each. Complete on return.
 ///
-/// Fails with ANTIPHON_RESULT_MISMATCH where a rank gave another number of bytes, with ANTIPHON_RESULT_TIMEOUT where one did not come,
-/// and with what broke the communicator.
+/// Fails with ANTIPHON_RESULT_MISMATCH on all ranks where one gave another number of bytes; the communicator stays of use then. Any
+/// other failure breaks it: ANTIPHON_RESULT_TIMEOUT where a rank did not come, ANTIPHON_RESULT_PEER_LOST where one has left, and, between
+/// nodes, ANTIPHON_RESULT_MISMATCH where one is in a barrier.
 ///
 /// Any thread may call it, in the same order among a communicator's exchanges, splits and barriers on all ranks.
 ///
@@ -386,7 +397,7 @@ pub unsafe extern "C" fn antiphon_communicator_exchange(
 /// Any thread may call it at any time.
 ///
 /// # Safety
-/// The handle is one, or null.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_communicator_make_current(
     communicator: *const antiphon_communicator,
@@ -400,13 +411,13 @@ pub unsafe extern "C" fn antiphon_communicator_make_current(
 }
 
 /// Ends every wait of every rank of a communicator; later calls fail with ANTIPHON_RESULT_ABORTED and this reason,
-/// which may be null; what is not UTF-8 in it is replaced. Where antiphon_communicator_async_error had another one by then,
-/// that counts.
+/// which may be null; what is not UTF-8 in it is replaced. If the communicator was already broken, the earlier reason stays.
 ///
 /// Any thread may call it at any time, also while others wait in calls on the communicator.
 ///
 /// # Safety
-/// The handle is one, or null; the reason, if there is one, ends with a zero.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile; the reason, if there is one, ends
+/// with a zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_communicator_abort(
     communicator: *const antiphon_communicator,
@@ -436,7 +447,7 @@ pub unsafe extern "C" fn antiphon_communicator_abort(
 /// Any thread may call it at any time.
 ///
 /// # Safety
-/// The handle is one, or null; `out_result` is null or writable.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_result` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_communicator_async_error(
     communicator: *const antiphon_communicator,
@@ -456,15 +467,16 @@ pub unsafe extern "C" fn antiphon_communicator_async_error(
     })
 }
 
-/// Tells the peers about a buffer now, so that they have mapped it when the first call comes that uses it, which else tells them and
-/// waits for that. A hint: calls use any buffer. Writes 0 where nothing is gained, since the buffer is in memory that peers cannot
-/// map, else 1. On a GPU the memory stays mapped while it is among the 64 of the application that were used or told of last; memory
-/// of antiphon_memory_allocate, there and on the host, until it is freed.
+/// Tells the peers about a buffer now, so that they have mapped it when the first launch comes that uses it; otherwise the first launch
+/// that uses it tells them and waits, in its stream, until they have mapped it. A hint: calls use any buffer. Writes 0 where nothing is
+/// gained, since the buffer is in memory that peers cannot map, else 1. On a GPU the memory stays mapped while it is among the 64 of the
+/// application that were used or told of last; memory of antiphon_memory_allocate, there and on the host, until it is freed.
 ///
 /// Any thread may call it at any time; peers make no call.
 ///
 /// # Safety
-/// The handle is one, or null; `out_mapped` is null or writable. The buffer is not looked at.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_mapped` is null or writable.
+/// The buffer is not looked at.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_communicator_register(
     communicator: *const antiphon_communicator,
@@ -490,7 +502,7 @@ pub unsafe extern "C" fn antiphon_communicator_register(
 /// Any thread may call it at any time.
 ///
 /// # Safety
-/// The handle is one, or null; `out_done` is null or writable.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_done` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_communicator_query(
     communicator: *const antiphon_communicator,
@@ -507,12 +519,13 @@ pub unsafe extern "C" fn antiphon_communicator_query(
 }
 
 /// Destroys a communicator. It leaves its group when its executors, plans and streams are destroyed too, and the work
-/// that was given to them is done. In a process that was forked from the one that made it, it stays the parent's.
+/// that was given to them is done. In a process that was forked from the one that made it, it stays the parent's. Null is refused
+/// with ANTIPHON_RESULT_INVALID_HANDLE.
 ///
 /// Any thread may call it, once, while no other call on the communicator is under way.
 ///
 /// # Safety
-/// The handle is one, or null, and not in use.
+/// The handle is null, or one that this library returned and that is not in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_communicator_destroy(
     communicator: *mut antiphon_communicator,

@@ -116,7 +116,7 @@ pub(crate) fn alone(what: &str) -> Result<(), Failure> {
 /// Begins a group: the collectives and transfers that this thread calls until antiphon_group_end are gathered, on any
 /// communicators, and launched there. Collectives of a communicator run in the order of their calls; sends and receives
 /// may come in any order, and a rank may send to itself. Begun again inside a group, it counts: the outermost end
-/// launches.
+/// launches. antiphon_barrier and antiphon_execute are refused inside a group (ANTIPHON_RESULT_UNSUPPORTED), and the group goes on.
 ///
 /// What is wrong with a call that is gathered is told by the call. On the host, whether a rank gathers its calls or makes
 /// them one by one is no concern of the others. On devices, what one rank gathers its peers gather as well: a device may run

@@ -24,7 +24,7 @@ object!(Allocation, antiphon_memory, b"antiMemo", "memory");
 /// Any thread may call it at any time.
 ///
 /// # Safety
-/// The handle is one, or null; `out_memory` is null or writable.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_memory` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_memory_allocate(
     communicator: *const antiphon_communicator,
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn antiphon_memory_allocate_on(
 /// Any thread may call it at any time.
 ///
 /// # Safety
-/// The handle is one, or null; `out_address` is null or writable.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_address` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_memory_address(
     memory: *const antiphon_memory,
@@ -112,12 +112,12 @@ pub unsafe extern "C" fn antiphon_memory_address(
 }
 
 /// Gives memory back: at once, or, while launches of this process are under way on a GPU, when they are over. The caller
-/// waits for no kernel.
+/// waits for no kernel. Null is refused with ANTIPHON_RESULT_INVALID_HANDLE.
 ///
 /// Any thread may call it, once, when no call of this rank uses the memory any more.
 ///
 /// # Safety
-/// The handle is one, or null, and not in use.
+/// The handle is null, or one that this library returned and that is not in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_memory_free(memory: *mut antiphon_memory) -> antiphon_result {
     entry(|| {

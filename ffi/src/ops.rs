@@ -118,7 +118,8 @@ pub(crate) fn forget(communicator: *const antiphon_communicator) {
 /// stream comes to it; a replay of a graph reads it anew. Any thread may call it at any time.
 ///
 /// # Safety
-/// The handle is one, or null; the factor is null or readable, and so is `out_op` writable.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile; the factor is null or readable, and
+/// `out_op` null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_op_create_scaled_sum(
     communicator: *const antiphon_communicator,
@@ -160,12 +161,12 @@ pub unsafe extern "C" fn antiphon_op_create_scaled_sum(
 }
 
 /// Destroys a reduction that was made for a communicator. Calls that were made with it go on. Those of a communicator
-/// that is destroyed are destroyed with it.
+/// that is destroyed are destroyed with it. Null for the communicator is refused with ANTIPHON_RESULT_INVALID_HANDLE.
 ///
 /// Any thread may call it, once, when no call uses the number any more.
 ///
 /// # Safety
-/// The handle is one, or null.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_op_destroy(
     communicator: *const antiphon_communicator,

@@ -47,12 +47,12 @@ pub enum antiphon_verdict {
     NotVerified = 2,
 }
 
-/// Makes an executor for a communicator. One for each use of a communicator is enough.
+/// Makes an executor for a communicator. One executor per communicator is enough.
 ///
 /// Any thread may call it at any time.
 ///
 /// # Safety
-/// The handle is one, or null; `out_executor` is null or writable.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_executor` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_executor_create(
     communicator: *const antiphon_communicator,
@@ -68,12 +68,12 @@ pub unsafe extern "C" fn antiphon_executor_create(
     })
 }
 
-/// Destroys an executor.
+/// Destroys an executor. Null is refused with ANTIPHON_RESULT_INVALID_HANDLE.
 ///
 /// Any thread may call it, once, while no other call on the executor is under way.
 ///
 /// # Safety
-/// The handle is one, or null, and not in use.
+/// The handle is null, or one that this library returned and that is not in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_executor_destroy(
     executor: *mut antiphon_executor,
@@ -112,7 +112,8 @@ pub(crate) fn parse(bytes: &[u8], origin: &str) -> Result<Plan, Failure> {
 /// Any thread may call it at any time. Ranks may load at different times, or different plans.
 ///
 /// # Safety
-/// The handle is one, or null; the path, if there is one, ends with a zero; `out_plan` is null or writable.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile; the path, if there is one, ends with
+/// a zero; `out_plan` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_plan_load_file(
     executor: *const antiphon_executor,
@@ -138,7 +139,8 @@ pub unsafe extern "C" fn antiphon_plan_load_file(
 /// Any thread may call it at any time. Ranks may load at different times, or different plans.
 ///
 /// # Safety
-/// The handle is one, or null; `bytes` is null or has `size` bytes; `out_plan` is null or writable.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile; `bytes` is null or has `size` bytes;
+/// `out_plan` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_plan_load_bytes(
     executor: *const antiphon_executor,
@@ -158,7 +160,8 @@ pub unsafe extern "C" fn antiphon_plan_load_bytes(
 }
 
 /// Loads the plan of a built-in algorithm, e.g. "allreduce_ring", for all ranks of one node. `in_place` says with 1
-/// that send and receive buffer are the same memory, with 0 that they are not; `root` is for those that have one.
+/// that send and receive buffer are the same memory, with 0 that they are not; `root` is for those that have one. Algorithms of gather,
+/// scatter, alltoallv and allgatherv are refused: they take each rank's blocks when they run, which antiphon_execute has no argument for.
 ///
 /// Any thread may call it at any time. Ranks may load at different times, or different plans.
 ///
@@ -200,7 +203,7 @@ pub unsafe extern "C" fn antiphon_plan_load_name(
 /// Any thread may call it at any time.
 ///
 /// # Safety
-/// The handle is one, or null; `out_verdict` is null or writable.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_verdict` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_plan_verdict(
     plan: *const antiphon_plan,
@@ -227,7 +230,8 @@ pub unsafe extern "C" fn antiphon_plan_verdict(
 /// Any thread may call it at any time.
 ///
 /// # Safety
-/// The handle is one, or null; `buffer` is null or has `capacity` bytes; `out_bytes` is null or writable.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile; `buffer` is null or has `capacity`
+/// bytes; `out_bytes` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_plan_report(
     plan: *const antiphon_plan,
@@ -247,12 +251,12 @@ pub unsafe extern "C" fn antiphon_plan_report(
     })
 }
 
-/// Destroys a plan. Calls of it that are under way go on.
+/// Destroys a plan. Calls of it that are under way go on. Null is refused with ANTIPHON_RESULT_INVALID_HANDLE.
 ///
 /// Any thread may call it, once, while no other function is busy with the plan.
 ///
 /// # Safety
-/// The handle is one, or null, and not in use.
+/// The handle is null, or one that this library returned and that is not in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_plan_destroy(plan: *mut antiphon_plan) -> antiphon_result {
     entry(|| {
@@ -264,13 +268,18 @@ pub unsafe extern "C" fn antiphon_plan_destroy(plan: *mut antiphon_plan) -> anti
 
 /// Runs a plan. All ranks call it with plans of the same content, equal sizes, type and reduction. Sizes are in bytes
 /// and multiples of the element's; `dtype` is an antiphon_dtype, `op` an antiphon_op. With a stream the call goes on
-/// by itself, in the stream's order; with null for it, it is complete on return.
+/// by itself, in the stream's order; with null for it, it is complete on return. It is refused inside a group
+/// (ANTIPHON_RESULT_UNSUPPORTED).
+///
+/// The buffers begin at multiples of the element's size. They share no byte, or are in place: at one address, or the smaller is the rank's
+/// own block of the larger. Others are refused, unless the communicator does not verify plans. A plan may write the send buffer, if its
+/// author wrote it so.
 ///
 /// Any thread may call it, in the same order among a communicator's calls on all ranks.
 ///
 /// # Safety
-/// The handles are such, or null; the buffers have as many bytes until the call is complete, and nobody else writes the
-/// send buffer or touches the receive buffer meanwhile.
+/// Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers have as many bytes until the
+/// call is complete, and nobody else writes the send buffer or touches the receive buffer meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_execute(
     executor: *const antiphon_executor,

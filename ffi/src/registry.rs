@@ -18,11 +18,12 @@ use terms::{antiphon_terms, terms_of};
 /// sendrecv are refused: of such calls they would serve none.
 ///
 /// Register on all ranks, in the same order, between calls: ranks that are served differently are told so
-/// (MISMATCH). So are ranks of one call that differ in whether they are in place, if the plan fits some of them alone: where a
-/// plan may serve a call, all ranks are in place or none, but of collectives with a root. `terms` may be null. Any thread may call it at any time.
+/// (MISMATCH). If a plan may serve a call, either all ranks call in place or none does (except in collectives with a root); ranks that
+/// differ get MISMATCH. `terms` may be null. Any thread may call it at any time.
 ///
 /// # Safety
-/// The handle is one, or null; `terms` is null or as long as it says, and what it points to is there.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile; `terms` is null or as long as it
+/// says, and what it points to is there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_registry_register_plan(
     plan: *const antiphon_plan,

@@ -41,7 +41,7 @@ pub(crate) unsafe fn queue<'a>(
 /// Any thread may call it at any time.
 ///
 /// # Safety
-/// The handle is one, or null; `out_stream` is null or writable.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_stream` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_stream_create(
     communicator: *const antiphon_communicator,
@@ -67,8 +67,8 @@ pub unsafe extern "C" fn antiphon_stream_create(
 /// Any thread may call it at any time.
 ///
 /// # Safety
-/// The handle is one, or null; `native` is a stream of the device's context, and lives as long as the result and the calls
-/// on it; `out_stream` is null or writable.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile; `native` is a stream of the device's
+/// context, and lives as long as the result and the calls on it; `out_stream` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_stream_adopt(
     communicator: *const antiphon_communicator,
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn antiphon_stream_adopt(
 /// Any thread may call it at any time.
 ///
 /// # Safety
-/// The handle is one, or null.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_stream_synchronize(
     stream: *const antiphon_stream,
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn antiphon_stream_synchronize(
 /// Any thread may call it at any time.
 ///
 /// # Safety
-/// The handle is one, or null; `out_done` is null or writable.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_done` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_stream_query(
     stream: *const antiphon_stream,
@@ -128,12 +128,13 @@ pub unsafe extern "C" fn antiphon_stream_query(
     })
 }
 
-/// Destroys a stream. Calls on it that are under way go on; synchronize first to learn what becomes of them.
+/// Destroys a stream. Calls on it that are under way go on; synchronize first to learn what becomes of them. Null is refused with
+/// ANTIPHON_RESULT_INVALID_HANDLE.
 ///
 /// Any thread may call it, once, while no other call on the stream is under way.
 ///
 /// # Safety
-/// The handle is one, or null, and not in use.
+/// The handle is null, or one that this library returned and that is not in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_stream_destroy(stream: *mut antiphon_stream) -> antiphon_result {
     entry(|| {

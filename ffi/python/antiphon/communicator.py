@@ -164,7 +164,7 @@ class Communicator(Handle):
         """Joins the group whose ranks a launcher started (torchrun, mpirun, srun), or that ANTIPHON_RANK, ANTIPHON_WORLD
         and ANTIPHON_COMM_ID describe. Once a process.
 
-        `timeout` is how many seconds a call may make no progress before it fails, a minute unless given;
+        `timeout` is how many seconds a call may make no progress before it fails, a minute unless given, `math.inf` for ever;
         `verification` whether plans are verified when they are loaded, `process_access` whether peers may reach plain
         memory through the kernel; `wire` names the wire between hosts, `interface` its network interface. With `reproducible`,
         on all ranks, sums keep one order, so that a tensor has the same bits however it is put into buckets; as

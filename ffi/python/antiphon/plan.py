@@ -169,7 +169,8 @@ class Request:
     """Address of the output; 0 where nothing is called."""
     message_size: int
     """Bytes of the larger buffer, such as the input of a reducescatter; but of an allgather those of a rank's part, its input, as
-    programs written for the format's own package say it."""
+    programs written for the format's own package say it. Of an alltoallv or allgatherv it is 0, since each rank knows its own blocks
+    alone."""
     dtype: DataType = DataType.auto
     """Type of the elements."""
     hints: Mapping[str, Any] = field(default_factory=dict, hash=False)

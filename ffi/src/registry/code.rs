@@ -40,7 +40,7 @@ pub struct antiphon_code_call {
     /// The reduction, an antiphon_op; ANTIPHON_OP_OF_PLAN where nothing is reduced.
     pub op: i32,
     /// 1 if input and output are the same memory on this rank, by the collective's convention, else 0. Of those with a root, 0.
-    /// Ranks may differ in it: what all of them must do alike, plans among it, may not hang on it.
+    /// Ranks may differ in it, so a choice that all ranks must make alike, such as that of a plan, must not depend on it.
     pub in_place: i32,
     /// The root, of collectives that have one.
     pub root: u32,

@@ -23,14 +23,14 @@ pub struct antiphon_question {
     pub struct_size: u64,
     /// The collective, e.g. "allreduce".
     pub collective: *const c_char,
-    /// Bytes of the call's larger buffer: the output of an allgather, the input of a reducescatter. 0 for alltoallv.
+    /// Bytes of the call's larger buffer: the output of an allgather, the input of a reducescatter. 0 for alltoallv and allgatherv.
     pub bytes: u64,
     /// The element type, an antiphon_dtype.
     pub dtype: i32,
     /// The reduction, an antiphon_op; any other number where nothing is reduced.
     pub op: i32,
     /// 1 if input and output are the same memory on this rank, by the collective's convention, else 0. Of those with a root, 0.
-    /// Ranks may differ in it, where the call lets them, and have to be served alike: who chooses by it takes that from them.
+    /// Ranks may differ in it, where the call lets them, so a choice that all ranks must make alike must not depend on it.
     pub in_place: i32,
     /// 1 if every rank's input is multiplied by a factor first, else 0.
     pub premultiplied: i32,
@@ -299,8 +299,8 @@ fn explained(choice: &Chosen, format: i32) -> Result<String, Failure> {
 /// Any thread may call it at any time.
 ///
 /// # Safety
-/// The handle is one, or null; `question` is null or as long as it says, and its text ends with a zero; `buffer` is null or
-/// has `capacity` bytes; `out_bytes` is null or writable.
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile; `question` is null or as long as it
+/// says, and its text ends with a zero; `buffer` is null or has `capacity` bytes; `out_bytes` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_explain(
     communicator: *const antiphon_communicator,
