@@ -492,6 +492,11 @@ impl Shared {
         mirror.unwrap_or(self.control(peer)).completed.0.load(Ordering::Acquire)
     }
 
+    /// Whether two ranks are on one node.
+    pub fn are_near(&self, one: u32, other: u32) -> bool {
+        self.bootstrap.node_of(one).ok() == self.bootstrap.node_of(other).ok()
+    }
+
     /// Whether this rank and a peer see each other's launches: on one node, or by a link.
     pub fn sees(&self, peer: u32) -> bool {
         self.peers[peer as usize].same_node || self.ports.is_mirrored(peer)

@@ -36,17 +36,38 @@ pub struct ContextKey {
     pub stream: u32,
     /// Calls that need scratch halves of up to this power of two share them.
     pub class: u64,
+    /// And only those of these sizes, if one of other sizes might find something of the last one under way in scratch.
+    pub sizes: Option<CallSizes>,
 }
 
 impl ContextKey {
+    /// What calls of a plan on a stream share, by their sizes.
+    ///
+    /// # Errors
+    /// Sizes that the plan does not take.
+    pub fn new(
+        shared: &Shared,
+        plan: &LoadedPlan,
+        stream: u32,
+        sizes: CallSizes,
+    ) -> Result<ContextKey, ExecutorError> {
+        let layout = plan.layout();
+        let class = ContextKey::class(layout, sizes).map_err(|error| plan.lower_error(&error))?;
+        let near = |one, other| shared.one_node || shared.are_near(one, other);
+        let alike = plan.has_scratch() && !plan.recut().is_safe(near);
+        Ok(ContextKey { plan: layout.fingerprint, stream, class, sizes: alike.then_some(sizes) })
+    }
+
     /// A number that stands for the key on all ranks.
     pub fn number(&self) -> u64 {
         let words = [self.plan, self.stream.into(), self.class];
-        words.into_iter().fold(0, crate::executor::mix)
+        let sizes =
+            self.sizes.map(|CallSizes { input, output, element, .. }| [input, output, element]);
+        words.into_iter().chain(sizes.into_iter().flatten()).fold(0, crate::executor::mix)
     }
 
     /// The size class of a call: by the rank that needs most, so that all ranks find the same.
-    pub fn class(layout: &Layout, sizes: CallSizes) -> Result<u64, LowerError> {
+    fn class(layout: &Layout, sizes: CallSizes) -> Result<u64, LowerError> {
         let mut most = SMALLEST_CLASS;
         for rank in 0..layout.ranks.len() as u32 {
             most = most.max(layout.scratch_bytes(rank, sizes)?);
@@ -59,8 +80,8 @@ impl ContextKey {
 pub struct Context {
     /// The plan.
     pub plan: Arc<LoadedPlan>,
-    /// Bytes of scratch that calls of the context may need, on any rank.
-    class: u64,
+    /// Which calls share it. Of scratch there is as much on each rank as those of the class may need.
+    pub key: ContextKey,
     /// Region number of this rank's arena.
     pub region: u64,
     /// Launches given out, under the communicator's log; [`MOST_LAUNCHES`] for one that takes no more.
@@ -88,8 +109,7 @@ pub struct Far {
     pub buffers: Option<(u64, [(u64, u64); 2])>,
     /// What this launch has written there.
     pub written: Written,
-    /// The link's count of posts after the last one that reads the caller's buffers, until it is known to have read them;
-    /// otherwise 0.
+    /// The link's count of posts after the last one, until it is known to have read its source; otherwise 0.
     pub unread: u64,
 }
 
@@ -249,7 +269,7 @@ impl Context {
         };
         Ok(Context {
             plan,
-            class: key.class,
+            key,
             region,
             given: AtomicU64::new(0),
             last: AtomicU64::new(0),
@@ -260,7 +280,7 @@ impl Context {
 
     /// Where things are in a rank's arena: all ranks make equal contexts.
     pub fn shape_of(&self, rank: u32) -> Option<ArenaShape> {
-        shape(self.plan.layout(), rank, self.class)
+        shape(self.plan.layout(), rank, self.key.class)
     }
 
     /// The state, unless somebody works on a launch of this context at this moment.

@@ -9,7 +9,9 @@ use antiphon_plan::model::{Collective, Plan};
 use antiphon_plan::program::{
     Access, Area, BlockMove, CallSizes, Instruction, Layout, Program, RankLayout,
 };
+use antiphon_plan::recut::Recut;
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Sizes whose byte ranges are kept for each plan.
@@ -20,9 +22,12 @@ const KEPT_SIZES: usize = 256;
 pub struct LoadedPlan {
     layout: Layout,
     uses: Vec<Uses>,
+    recut: Recut,
     sized: Mutex<HashMap<CallSizes, Arc<Sized>>>,
     verdict: Verdict,
     scope: Scope,
+    /// Something was said of calls that the verdict is not about.
+    warned: AtomicBool,
     block_threads: u32,
 }
 
@@ -81,10 +86,18 @@ impl LoadedPlan {
         let lower_error =
             |source| ExecutorError::Lower { plan: plan.name.clone(), source: Arc::new(source) };
         let layout = Layout::new(plan).map_err(lower_error)?;
-        let uses = uses(&layout);
+        let (uses, recut) = (uses(&layout), Recut::new(&layout));
         let block_threads = block_threads(plan.num_threads_per_block);
-        let (sized, verdict) = (Mutex::default(), Verdict::NotVerified);
-        Ok(LoadedPlan { layout, uses, sized, verdict, scope: Scope::default(), block_threads })
+        Ok(LoadedPlan {
+            layout,
+            uses,
+            recut,
+            sized: Mutex::default(),
+            verdict: Verdict::NotVerified,
+            scope: Scope::default(),
+            warned: AtomicBool::new(false),
+            block_threads,
+        })
     }
 
     /// The plan, of which this is known.
@@ -101,6 +114,16 @@ impl LoadedPlan {
     /// `None` where nobody has found out. Calls that lie where it is wrong are refused.
     pub fn elsewhere(&self) -> Option<bool> {
         self.scope.elsewhere
+    }
+
+    /// Says once that a proven plan runs where its buffers lie otherwise than it was proven.
+    pub(crate) fn warn_of_place(&self, place: &str) {
+        if self.verdict == Verdict::Proven && !self.warned.swap(true, Ordering::Relaxed) {
+            log::warn!(
+                "plan `{}` runs {place}, and is proven for calls that do not: nobody looked whether it is right there",
+                self.name()
+            );
+        }
     }
 
     /// Which calls the verdict is about.
@@ -148,6 +171,11 @@ impl LoadedPlan {
     /// Whether some rank has scratch.
     pub(crate) fn has_scratch(&self) -> bool {
         self.layout.ranks.iter().any(|rank| rank.scratch_chunks > 0)
+    }
+
+    /// What stands against sizes that cut scratch differently following each other.
+    pub(crate) fn recut(&self) -> &Recut {
+        &self.recut
     }
 
     pub(crate) fn uses(&self, rank: u32) -> &Uses {

@@ -37,13 +37,11 @@ fn parted(shared: &Shared, plan: &LoadedPlan) -> Option<String> {
     if !shared.neighbours.are_parted() {
         return None;
     }
-    let far = |one: u32, other: u32| {
-        shared.bootstrap.node_of(one).ok() != shared.bootstrap.node_of(other).ok()
-    };
     (0..).zip(&plan.layout().ranks).find_map(|(rank, own)| {
         let mut joined = needs(own).into_iter().filter(|(kind, _)| *kind != ChannelKind::Port);
-        joined
-            .find_map(|(_, peer)| shared.neighbours.parted(rank, peer).filter(|_| far(rank, peer)))
+        joined.find_map(|(_, peer)| {
+            shared.neighbours.parted(rank, peer).filter(|_| !shared.are_near(rank, peer))
+        })
     })
 }
 

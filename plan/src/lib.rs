@@ -27,6 +27,7 @@ pub mod postcondition;
 pub mod program;
 #[cfg(test)]
 mod real_samples;
+pub mod recut;
 #[cfg(test)]
 mod samples;
 pub mod schedule;

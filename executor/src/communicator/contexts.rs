@@ -11,6 +11,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// Contexts that are kept of a plan on a stream whose sizes have one each: each has scratch of its own.
+const MOST_SIZES: usize = 8;
+
 /// The contexts of one rank.
 #[derive(Default)]
 pub struct Contexts {
@@ -64,6 +67,9 @@ impl Contexts {
         context.last.store(seq, Ordering::Relaxed);
         if given == 0 {
             self.used += 1;
+            if context.key.sizes.is_some() {
+                self.let_go_of_a_size(context.key);
+            }
             if self.used > most(self.crowd) {
                 self.let_go_of_the_least_recent();
             }
@@ -71,6 +77,22 @@ impl Contexts {
             self.let_go(|one| std::ptr::eq(one, context));
         }
         Some(given + 1)
+    }
+
+    /// Of the sizes that have contexts of their own of a plan on a stream: all ranks make these launches in one order.
+    #[cold]
+    fn let_go_of_a_size(&mut self, key: ContextKey) {
+        let alike = |one: &&ContextKey| {
+            one.sizes.is_some() && (one.plan, one.stream) == (key.plan, key.stream)
+        };
+        let last = |key: &ContextKey| self.known[key].last.load(Ordering::Relaxed);
+        let used = self.known.keys().filter(alike).map(last).filter(|&last| last > 0);
+        let used: Vec<u64> = used.collect();
+        if used.len() > MOST_SIZES
+            && let Some(&least) = used.iter().min()
+        {
+            self.let_go(|context| context.last.load(Ordering::Relaxed) == least);
+        }
     }
 
     #[cold]
@@ -111,6 +133,8 @@ mod tests {
     use crate::executor::{Call, Executor};
     use crate::launch::QueuedLaunch;
     use antiphon_hal::Effort;
+    use antiphon_plan::builder::ProgramBuilder;
+    use antiphon_plan::model::Collective;
     use antiphon_types::DataType;
 
     struct Two {
@@ -183,6 +207,46 @@ mod tests {
         let _last = two.launch(0, 2000);
         assert_eq!(two.count(0), (kept, 0));
         assert!(weak.upgrade().is_none());
+    }
+
+    /// What lands late in scratch that was cut for another size would be taken for something else.
+    #[test]
+    fn sizes_whose_transfers_may_land_late_have_contexts_of_their_own_but_only_so_many() {
+        let plan = |flushes: bool| {
+            let program = ProgramBuilder::new("late", Collective::SendRecv, 2);
+            let (port, scratch) = (program.port(0, 1), program.scratch(1, 1));
+            let block = program.block(0);
+            block.put_over(&port, program.input(0).all(), scratch.all());
+            if flushes {
+                block.flush(&[port]);
+            }
+            program.build().unwrap()
+        };
+        let sizes = MOST_SIZES as u64 + 3;
+        for (flushes, contexts) in [(false, (MOST_SIZES, 3)), (true, (1, 0))] {
+            let options = Options::default().with_verification(false);
+            let ranks = Communicator::in_process_on(&["one", "two"], &options).unwrap();
+            let buffers = [[0u32; 64]; 2];
+            let [from, to] =
+                buffers.each_ref().map(|buffer| buffer.as_ptr().cast_mut().cast::<u8>());
+            for rank in &ranks {
+                let executor = Executor::new(rank);
+                let plan = executor.load(&plan(flushes)).unwrap();
+                let launch = |bytes| {
+                    let call = Call::new(&plan, DataType::U32, (from, bytes), (to, bytes));
+                    executor.queued(&call, Some(1)).unwrap()
+                };
+                let launches: Vec<_> = (1..=sizes).map(|size| launch(16 * size)).collect();
+                let log = rank.shared.log();
+                assert_eq!((log.contexts.known.len(), log.contexts.leaving.len()), contexts);
+                drop(log);
+                // The last ones stay, and the first comes anew.
+                let again = [launch(16 * sizes), launch(16)];
+                assert!(Arc::ptr_eq(&again[0].context, &launches[sizes as usize - 1].context));
+                let first = Arc::ptr_eq(&again[1].context, &launches[0].context);
+                assert_eq!(first, contexts.1 == 0);
+            }
+        }
     }
 
     #[test]

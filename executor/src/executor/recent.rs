@@ -65,14 +65,13 @@ impl Executor {
         let sized = plan.sized(sizes);
         // Refused before it takes a number: a call that one rank refuses, all refuse.
         sized.program(plan.layout(), shared.rank).map_err(|error| plan.lower_error(error))?;
-        let class = ContextKey::class(plan.layout(), sizes).map_err(|e| plan.lower_error(&e))?;
         let mut log = shared.log();
         let stream = stream.map_or(0, |id| log.stream(id));
         let op = op.map_or(0, |op| op as u64 + 1);
         let content = plan.layout().fingerprint;
         let what = [content, sizes.input, sizes.output, dtype as u64, op, stream.into()];
         let fingerprint = what.into_iter().fold(0xA17F_1BAD, mix);
-        let key = ContextKey { plan: content, stream, class };
+        let key = ContextKey::new(shared, plan, stream, sizes)?;
         let make = || Context::new(shared, Arc::clone(plan), key);
         let context = log.contexts.find_or(key, make)?;
         let runtime_blocks = Vec::new();

@@ -346,11 +346,10 @@ impl Gpu {
     ) -> Result<ContextKey, ExecutorError> {
         let plan = call.plan;
         Gpu::admits(shared, plan)?;
-        let (sized, layout) = (plan.sized(shape.sizes), plan.layout());
-        sized.program(layout, shared.rank).map_err(|error| plan.lower_error(error))?;
-        let class = ContextKey::class(layout, shape.sizes).map_err(|e| plan.lower_error(&e))?;
+        let sized = plan.sized(shape.sizes);
+        sized.program(plan.layout(), shared.rank).map_err(|error| plan.lower_error(error))?;
         let stream = shared.log().stream(shape.stream);
-        Ok(ContextKey { plan: layout.fingerprint, stream, class })
+        ContextKey::new(shared, plan, stream, shape.sizes)
     }
 
     /// What a call needs, if all of it is there; `kernel` looks for the kernel.

@@ -104,8 +104,7 @@ impl Poster<'_> {
 impl Posting for Poster<'_> {
     fn write(&mut self, from: Spot, to: Spot, bytes: u64) -> Result<bool, Unposted> {
         let shared = self.launch.shared;
-        let from_area = from.area;
-        let (source, from) = match from_area {
+        let (source, from) = match from.area {
             Area::Input | Area::Output => {
                 let (region, offset) = self.buffers[usize::from(from.area == Area::Output)];
                 let unknown = Unposted::Failed(Fault::Unannounced(region));
@@ -141,9 +140,7 @@ impl Posting for Poster<'_> {
         let posted = link.posted();
         if let Some(far) = self.far[to.rank as usize].as_mut().filter(|_| done) {
             far.written.note(range, posted);
-            if matches!(from_area, Area::Input | Area::Output) {
-                far.unread = posted;
-            }
+            far.unread = posted;
         }
         self.spoke |= done;
         Ok(done)
@@ -171,8 +168,8 @@ impl Posting for Poster<'_> {
     }
 }
 
-/// A peer to which something is under way that still reads the buffers of this rank's caller. Plans that flush leave none,
-/// and then this asks no link.
+/// A peer to which something is under way that still reads the buffers of this rank's caller, or scratch, which the next launch may cut
+/// otherwise. Plans that flush leave none, and then this asks no link.
 pub(super) fn unread(launch: &Launch<'_>, state: &mut ContextState) -> Option<u32> {
     let shared = launch.shared;
     let peers = &launch.context.plan.uses(shared.rank).port_peers;

@@ -71,23 +71,24 @@ impl Scope {
                 allowed: "buffers that share no byte, or in place: at one address, or the smaller as the rank's own block of the larger",
             });
         }
-        if self.elsewhere != Some(false) {
-            return Ok(());
-        }
-        let saw = || format!("plan `{}`, which is not right there", plan.name());
-        match (plan.layout().in_place, call.shares()) {
-            (false, true) => Err(ExecutorError::Argument {
-                what: "run a plan in place",
-                saw: saw(),
-                allowed: "an input and an output of their own; use a plan that is written for it, or turn verification off",
+        let other = match (plan.layout().in_place, call.shares()) {
+            (false, true) => Some("in place"),
+            (true, false) if !call.is_empty() => Some("out of place"),
+            _ => None,
+        };
+        match (self.elsewhere, other) {
+            (Some(false), Some(place)) => Err(ExecutorError::Argument {
+                what: "run a plan",
+                saw: format!("plan `{}`, which is not right {place}", plan.name()),
+                allowed: if plan.layout().in_place {
+                    "an input and an output in one memory; use a plan that is written for it, or turn verification off"
+                } else {
+                    "an input and an output of their own; use a plan that is written for it, or turn verification off"
+                },
             }),
-            // Of collectives with a root only some ranks may have both buffers.
-            (true, false) if !call.is_empty() && !plan.collective().has_root() => {
-                Err(ExecutorError::Argument {
-                    what: "run a plan out of place",
-                    saw: saw(),
-                    allowed: "an input and an output in one memory; use a plan that is written for it, or turn verification off",
-                })
+            (None, Some(place)) => {
+                plan.warn_of_place(place);
+                Ok(())
             }
             _ => Ok(()),
         }

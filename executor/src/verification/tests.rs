@@ -374,7 +374,7 @@ fn a_call_for_which_a_plan_is_not_right_is_refused_and_runs_if_nobody_looks() {
     assert_eq!(outcome(&options(), &narrow(false), Some(Sum), false).unwrap(), [[3; 4]; 2]);
     for (twice, op, in_place, words) in [
         (true, Some(Sum), false, ["cannot replace a plan's operator", "min and max"]),
-        (false, None, true, ["cannot run a plan in place", "written for it"]),
+        (false, None, true, ["which is not right in place", "written for it"]),
     ] {
         let error = outcome(&options(), &narrow(twice), op, in_place).unwrap_err().to_string();
         assert!(words.iter().all(|word| error.contains(word)), "{error}");

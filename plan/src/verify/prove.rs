@@ -414,7 +414,7 @@ impl<'a> Proof<'a> {
             self.plan.collective,
             Collective::Test | Collective::SendRecv | Collective::Other(_)
         );
-        if !promises || !self.refutations.is_empty() || self.steps > BRIEF {
+        if !self.refutations.is_empty() || self.steps > BRIEF {
             return;
         }
         let in_place = !self.layout.in_place;
@@ -424,7 +424,8 @@ impl<'a> Proof<'a> {
         other.all();
         self.touched = other.touched;
         let right = other.refutations.is_empty() && other.root == self.root;
-        if right && !other.doubts.is_empty() {
+        // Where nothing is promised there are still races, and ranks that wait for ever.
+        if right && !(promises && other.doubts.is_empty()) {
             return;
         }
         self.elsewhere = Some(right);

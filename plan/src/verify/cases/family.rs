@@ -47,22 +47,46 @@ impl<'a> Family<'a> {
         ))
     }
 
+    /// Whether nothing says how long an output is for an input.
+    fn is_free(&self) -> bool {
+        matches!(
+            self.layout.collective,
+            Collective::AllToAllV
+                | Collective::AllGatherV
+                | Collective::SendRecv
+                | Collective::Test
+                | Collective::Other(_)
+        )
+    }
+
+    /// Pipelines have as many iterations as chunks are long, which must be so on all ranks alike.
+    fn pipelines(&self, doubts: &mut Vec<String>) {
+        let has = |side: usize| {
+            let shapes = &self.layout.geometry.rules.shapes;
+            move |other: bool| {
+                shapes
+                    .iter()
+                    .any(|shape| shape.chunks[side] > 0 && (shape.chunks[1 - side] > 0) == other)
+            }
+        };
+        let (inputs, outputs) = (has(0), has(1));
+        if self.is_free() && inputs(false) && outputs(false) && !inputs(true) {
+            doubts.push(
+                "some ranks have an input alone and others an output, which may differ in how long chunks are, and so in the \
+                 iterations of pipelines"
+                    .to_owned(),
+            );
+        }
+    }
+
     /// In place, chunks must lie on chunks at every size.
     fn in_place(&self, doubts: &mut Vec<String>) {
         let layout = self.layout;
         if !layout.in_place {
             return;
         }
-        let free = matches!(
-            layout.collective,
-            Collective::AllToAllV
-                | Collective::AllGatherV
-                | Collective::SendRecv
-                | Collective::Test
-                | Collective::Other(_)
-        );
         let [inputs, outputs] = self.counts;
-        if free && self.said == [true; 2] && inputs != outputs {
+        if self.is_free() && self.said == [true; 2] && inputs != outputs {
             doubts.push(format!(
                 "in place, {inputs} input chunks lie on {outputs} output chunks differently at other sizes"
             ));
@@ -137,6 +161,7 @@ impl<'a> Family<'a> {
         let sliced = slices.len() > 1 || slices::any(self.layout);
         let mut strides: Vec<Stride> = Vec::new();
         if has_loops {
+            self.pipelines(&mut cases.doubts);
             let needed = pipelines::conditions(self, &mut cases.doubts);
             strides::all(self, &slices, &needed, &mut strides, &mut cases.doubts);
         } else {

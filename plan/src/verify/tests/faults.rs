@@ -238,3 +238,28 @@ fn it_is_said_whether_a_plan_is_right_where_its_buffers_lie_the_other_way() {
         assert_eq!((word(&report), report.elsewhere), ("proven", Some(right)), "{report}");
     }
 }
+
+/// A send to each other: in place each would overwrite what the other sends.
+#[test]
+fn where_nothing_is_promised_a_race_is_found_in_the_other_place_as_well() {
+    for (collective, reads) in [(Collective::SendRecv, true), (Collective::SendRecv, false)] {
+        let p = ProgramBuilder::new("exchange", collective, 2);
+        let channel = [p.channel(0, 1)];
+        for rank in 0..2 {
+            let tb = p.block(rank);
+            tb.signal_relaxed(&channel);
+            tb.wait_relaxed(&channel);
+            if reads {
+                tb.put(p.input(rank).all(), p.output(1 - rank).all());
+            }
+            tb.signal(&channel);
+            tb.wait(&channel);
+        }
+        let report = judge(&p.build().unwrap());
+        assert_eq!(
+            (word(&report), report.elsewhere),
+            ("proven", reads.then_some(false)),
+            "{report}"
+        );
+    }
+}

@@ -41,7 +41,11 @@ fn every_doubt_names_its_place() {
     let mut barriers = plan(Collective::Test, 1, [1, 1, 1]);
     block(&mut barriers, 0, vec![barrier(0, 2), pipeline(64, 1, vec![barrier(0, 2)])]);
     block(&mut barriers, 0, vec![pipeline(64, 1, vec![barrier(0, 2)]), barrier(0, 2)]);
+    let mut apart = plan(Collective::Test, 2, [1, 1, 0]);
+    (apart.gpus[0].output_chunks, apart.gpus[1].input_chunks) = (0, 0);
+    block(&mut apart, 1, vec![pipeline(64, 1, vec![nop()])]);
     let cases: Vec<(Plan, &str)> = vec![
+        (apart, "some ranks have an input alone and others an output"),
         (divided, "ranks divide their inputs differently: rank 1 in 4 chunks, another in 2"),
         (
             plan(Collective::AllReduce, 2, [2, 4, 0]),

@@ -1,0 +1,343 @@
+//! Whether launches of different sizes, for which scratch is cut differently, may share a rank's scratch.
+//!
+//! A launch of another size than the last one begins when all ranks that its rank *sees* have completed that one: those of its node, and
+//! those that it has ports with. That is enough where nothing of the last launch can still touch scratch by then: whoever touches some
+//! rank's scratch sees all the ranks by whose completion everything there is over. Launches of one size need none of this, as the plan's
+//! own order between launches holds for them.
+
+use crate::program::{Access, Area, Instruction, Layout, RankLayout};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// What stands against another cut of a plan's scratch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recut {
+    /// Some transfer to scratch may land when all ranks have completed the launch.
+    loose: bool,
+    /// Pairs of ranks without ports between them, the lower first: one touches scratch in which the other ends something.
+    strangers: BTreeSet<(u32, u32)>,
+}
+
+/// Who has to do with a rank's scratch.
+#[derive(Default)]
+struct Scratch {
+    /// Those that touch it, themselves or by their proxies.
+    touching: BTreeSet<u32>,
+    /// Those by whose completion of a launch nothing of that launch touches it any more.
+    ending: BTreeSet<u32>,
+}
+
+/// What follows, in a block, behind the last transfer on a port channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Behind {
+    flush: bool,
+    signal: bool,
+}
+
+/// A slice of a run of chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Slice {
+    first: u64,
+    size: u64,
+    parts: u64,
+    part: u64,
+}
+
+/// The packets that a rank waits for in each launch.
+#[derive(Default)]
+struct Awaited {
+    slices: BTreeSet<Slice>,
+    /// Chunks of which every slice is among them.
+    whole: BTreeSet<u64>,
+}
+
+impl Recut {
+    /// Looks at all that touches scratch, and at what is known of its end.
+    pub fn new(layout: &Layout) -> Recut {
+        let ranks = 0..layout.ranks.len() as u32;
+        let awaited: Vec<Awaited> = ranks.clone().map(|rank| Awaited::new(layout, rank)).collect();
+        let mut scratch: Vec<Scratch> = ranks.map(|_| Scratch::default()).collect();
+        let mut loose = false;
+        for (rank, own) in (0..).zip(&layout.ranks) {
+            for block in &own.blocks {
+                let code = &own.instructions[block.code.range()];
+                let behind = behind_transfers(code);
+                let mut heard = BTreeSet::from([rank]);
+                for instruction in code {
+                    if let Instruction::Wait { channel, .. } = *instruction
+                        && let Some((peer, paired)) = far_end(own, channel)
+                        && is_awaited(layout, peer, paired)
+                    {
+                        heard.insert(peer);
+                    }
+                    let Some(moved) = Moved::of(instruction) else { continue };
+                    for at in moved.reads.clone().chain(moved.writes.clone()) {
+                        let Access { rank: owner, area } = own.accesses[at];
+                        if !matches!(area, Area::Scratch | Area::Packets) {
+                            continue;
+                        }
+                        let reads = moved.reads.contains(&at);
+                        let slice = Slice::of(layout, rank, at, moved.index);
+                        let taken = area == Area::Packets && awaited[owner as usize].has(slice);
+                        let end = match moved.channel {
+                            // The owner does not end before.
+                            _ if !reads && taken => Some(owner),
+                            // A launch ends when its transfers have read what they send.
+                            Some(channel) if !reads => behind[&channel].end(layout, rank, channel),
+                            _ => Some(rank),
+                        };
+                        let memory = &mut scratch[owner as usize];
+                        // Whom the owner has told in this launch that it has begun comes behind all that the owner sees.
+                        memory.touching.insert(if heard.contains(&owner) { owner } else { rank });
+                        memory.ending.extend(end);
+                        loose |= end.is_none();
+                    }
+                }
+            }
+        }
+        let mut strangers = BTreeSet::new();
+        for Scratch { touching, ending } in &scratch {
+            let pairs =
+                touching.iter().flat_map(|&one| ending.iter().map(move |&other| (one, other)));
+            let strange =
+                pairs.filter(|&(one, other)| one != other && !have_ports(layout, one, other));
+            strangers.extend(strange.map(|(one, other)| (one.min(other), one.max(other))));
+        }
+        Recut { loose, strangers }
+    }
+
+    /// Whether scratch may be cut anew; `near` says which ranks are on one node.
+    pub fn is_safe(&self, near: impl Fn(u32, u32) -> bool) -> bool {
+        !self.loose && self.strangers.iter().all(|&(one, other)| near(one, other))
+    }
+}
+
+impl Awaited {
+    fn new(layout: &Layout, rank: u32) -> Awaited {
+        let own = &layout.ranks[rank as usize];
+        let mut awaited = Awaited::default();
+        for moved in own.instructions.iter().filter_map(Moved::of) {
+            let reads = if moved.channel.is_none() { moved.reads } else { 0..0 };
+            for at in reads.filter(|&at| own.accesses[at] == Access { rank, area: Area::Packets }) {
+                awaited.slices.insert(Slice::of(layout, rank, at, moved.index));
+            }
+        }
+        let mut found: BTreeMap<(u64, u64, u64), u64> = BTreeMap::new();
+        for &Slice { first, size, parts, .. } in &awaited.slices {
+            *found.entry((first, size, parts)).or_default() += 1;
+        }
+        let whole = found.into_iter().filter(|&((.., parts), count)| count == parts);
+        awaited.whole = whole.flat_map(|((first, size, _), _)| first..first + size).collect();
+        awaited
+    }
+
+    fn has(&self, slice: Slice) -> bool {
+        let mut chunks = slice.first..slice.first + slice.size;
+        self.slices.contains(&slice) || chunks.all(|chunk| self.whole.contains(&chunk))
+    }
+}
+
+impl Slice {
+    /// That of an access of a rank's move.
+    fn of(layout: &Layout, rank: u32, at: usize, index: u32) -> Slice {
+        let geometry = &layout.geometry.ranks[rank as usize];
+        let moved = geometry.moves[index as usize];
+        Slice { first: geometry.first[at], size: moved.size, parts: moved.parts, part: moved.part }
+    }
+}
+
+/// What a block's move or transfer is.
+struct Moved {
+    index: u32,
+    /// Positions of accesses.
+    reads: Range<usize>,
+    writes: Range<usize>,
+    /// The port channel of a transfer.
+    channel: Option<u32>,
+}
+
+impl Moved {
+    fn of(instruction: &Instruction) -> Option<Moved> {
+        match *instruction {
+            Instruction::Move { sources, destinations, index, .. } => {
+                let (reads, writes) = (sources.range(), destinations.range());
+                Some(Moved { index, reads, writes, channel: None })
+            }
+            Instruction::Post { channel, source, destination, index } => {
+                let one = |at: u32| at as usize..at as usize + 1;
+                let (reads, writes) = (one(source), one(destination));
+                Some(Moved { index, reads, writes, channel: Some(channel) })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Behind {
+    /// By whose completion a rank's transfers on a port channel have landed.
+    fn end(self, layout: &Layout, rank: u32, channel: u32) -> Option<u32> {
+        let peer = layout.ranks[rank as usize].channels[channel as usize].peer;
+        let heard = self.signal && is_awaited(layout, rank, channel);
+        heard.then_some(peer).or(self.flush.then_some(rank))
+    }
+}
+
+fn have_ports(layout: &Layout, one: u32, other: u32) -> bool {
+    let has = |from: u32, to: u32| {
+        layout.ranks[from as usize].channels.iter().any(|end| end.port && end.peer == to)
+    };
+    has(one, other) || has(other, one)
+}
+
+/// By port channel, what follows all of a block's transfers.
+fn behind_transfers(code: &[Instruction]) -> BTreeMap<u32, Behind> {
+    let mut found: BTreeMap<u32, Behind> = BTreeMap::new();
+    for instruction in code {
+        match *instruction {
+            Instruction::Post { channel, .. } => {
+                found.insert(channel, Behind::default());
+            }
+            Instruction::Signal { channel, .. } => {
+                found.entry(channel).and_modify(|behind| behind.signal = true);
+            }
+            Instruction::Flush { channel } => {
+                found.entry(channel).and_modify(|behind| behind.flush = true);
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The peer of a channel, and the position of the channel there.
+fn far_end(own: &RankLayout, channel: u32) -> Option<(u32, u32)> {
+    let end = &own.channels[channel as usize];
+    Some((end.peer, end.paired?))
+}
+
+/// Whether the other end of a rank's channel waits for every signal of a launch, so that it waits for none of an earlier one.
+fn is_awaited(layout: &Layout, rank: u32, channel: u32) -> bool {
+    let own = &layout.ranks[rank as usize];
+    let Some((peer, paired)) = far_end(own, channel) else { return false };
+    let is_signal = |one: &Instruction| matches!(*one, Instruction::Signal { channel: to, .. } if to == channel);
+    let is_wait =
+        |one: &Instruction| matches!(*one, Instruction::Wait { channel: on, .. } if on == paired);
+    let signals = count(own, is_signal);
+    signals.is_some() && signals == count(&layout.ranks[peer as usize], is_wait)
+}
+
+/// How many of a rank's instructions are such; `None` where some are in a pipeline, which repeats them.
+fn count(own: &RankLayout, is_one: impl Fn(&Instruction) -> bool) -> Option<usize> {
+    let mut found = 0;
+    for block in &own.blocks {
+        let mut repeats = false;
+        for instruction in &own.instructions[block.code.range()] {
+            match instruction {
+                Instruction::LoopBegin { .. } => repeats = true,
+                Instruction::LoopEnd { .. } => repeats = false,
+                one if repeats && is_one(one) => return None,
+                one => found += usize::from(is_one(one)),
+            }
+        }
+    }
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithms::{Algorithm, Shape};
+    use crate::builder::ProgramBuilder;
+    use crate::model::Collective;
+
+    /// Built-in algorithms, over nodes too, keep one context for sizes that are near each other.
+    #[test]
+    fn every_built_in_algorithm_may_cut_its_scratch_anew() {
+        for algorithm in Algorithm::ALL {
+            let shapes = [(1, 4), (2, 4), (2, 8), (3, 6), (4, 8)];
+            for (nodes, ranks) in
+                shapes.into_iter().filter(|&(nodes, _)| (nodes > 1) == algorithm.is_hierarchical())
+            {
+                for in_place in [false, true] {
+                    let shape = Shape { nodes, in_place, ..Shape::new(ranks) };
+                    let Ok(plan) = algorithm.plan(shape) else { continue };
+                    let recut = Recut::new(&Layout::new(&plan).unwrap());
+                    let node = |rank: u32| rank as usize / (ranks / nodes);
+                    let safe = recut.is_safe(|one, other| node(one) == node(other));
+                    assert!(safe, "{} over {nodes} of {ranks}: {recut:?}", algorithm.name());
+                }
+            }
+        }
+    }
+
+    fn check(expected: [bool; 2], write: impl FnOnce(&ProgramBuilder)) {
+        let program = ProgramBuilder::new("recut", Collective::SendRecv, 3);
+        write(&program);
+        let recut = Recut::new(&Layout::new(&program.build().unwrap()).unwrap());
+        let alone = recut.is_safe(|one, other| one > 0 && other > 0);
+        assert_eq!(
+            [alone, recut.is_safe(|_, _| true)],
+            expected,
+            "rank 0 on another node, on the same: {recut:?}"
+        );
+    }
+
+    /// Rank 0 does not see rank 2, which may still read what it writes anew; unless rank 1, which does, has told it to go on.
+    #[test]
+    fn who_does_not_see_a_reader_of_scratch_must_hear_from_one_who_does() {
+        for told in [false, true] {
+            check([told, true], |p| {
+                let (port, near, scratch) = (p.port(0, 1), p.channel(1, 2), p.scratch(1, 1));
+                let (first, second, third) = (p.block(0), p.block(1), p.block(2));
+                let port = [port];
+                if told {
+                    second.signal(&port);
+                    first.wait(&port);
+                }
+                first.put_over(&port[0], p.input(0).all(), scratch.all());
+                first.signal(&port);
+                second.wait(&port);
+                second.signal(&[near]);
+                third.wait(&[near]);
+                third.get(scratch.all(), p.output(2).all());
+            });
+        }
+    }
+
+    #[test]
+    fn a_transfer_that_nobody_waits_for_is_loose() {
+        for (signals, flushes, expected) in [
+            (0, false, [false; 2]),
+            (0, true, [true; 2]),
+            (1, false, [true; 2]),
+            (2, false, [true; 2]),
+        ] {
+            check(expected, |p| {
+                let (port, scratch) = ([p.port(0, 1)], p.scratch(1, 1));
+                let (first, second) = (p.block(0), p.block(1));
+                first.put_over(&port[0], p.input(0).all(), scratch.all());
+                (0..signals).for_each(|_| first.signal(&port));
+                (0..signals).for_each(|_| second.wait(&port));
+                if flushes {
+                    first.flush(&port);
+                }
+            });
+        }
+    }
+
+    /// What is sent of scratch has been read when the launch is over; what lands there has only to be known to have landed.
+    #[test]
+    fn a_signal_before_the_transfer_says_nothing_of_it() {
+        check([false, false], |p| {
+            let (port, scratch) = ([p.port(0, 1)], p.scratch(1, 1));
+            let (first, second) = (p.block(0), p.block(1));
+            first.signal(&port);
+            first.put_over(&port[0], p.input(0).all(), scratch.all());
+            second.wait(&port);
+        });
+        check([true, true], |p| {
+            let (port, scratch) = ([p.port(0, 1)], p.scratch(0, 1));
+            p.block(0).put_over(&port[0], scratch.all(), p.output(1).all());
+        });
+    }
+}
