@@ -13,10 +13,16 @@ const LOG: &str = "ANTIPHON_LOG";
 /// kernel that waits for it. The driver's own number is 8, the most there are 32.
 const QUEUES: (&str, &str) = ("CUDA_DEVICE_MAX_CONNECTIONS", "32");
 
+/// Has the driver of CUDA load code where a module is loaded. Its own way is to do so where a kernel is first launched: that waits
+/// for the kernels that run, which may wait for the very rank that launches.
+const LOADING: (&str, &str) = ("CUDA_MODULE_LOADING", "EAGER");
+
 fn main() -> ExitCode {
-    if std::env::var_os(QUEUES.0).is_none() {
-        // SAFETY: no other thread has been started, which could look at the environment meanwhile.
-        unsafe { std::env::set_var(QUEUES.0, QUEUES.1) };
+    for (name, value) in [QUEUES, LOADING] {
+        if std::env::var_os(name).is_none() {
+            // SAFETY: no other thread has been started, which could look at the environment meanwhile.
+            unsafe { std::env::set_var(name, value) };
+        }
     }
     env_logger::Builder::new().filter_level(log::LevelFilter::Warn).parse_env(LOG).init();
     match cli::execute(cli::Cli::parse()) {

@@ -1272,7 +1272,8 @@ antiphon_result antiphon_memory_allocate_host(uint64_t bytes, struct antiphon_me
 
 /**
  * Allocates zeroed memory on a device, without a communicator: calls of all communicators on that device may use any part
- * of it. `device` is a text as in antiphon_config.
+ * of it, and so may kernels and copies of every other device of this process that reaches that one's memory. `device` is a text as
+ * in antiphon_config.
  *
  * Any thread may call it at any time.
  *

@@ -67,7 +67,8 @@ pub unsafe extern "C" fn antiphon_memory_allocate_host(
 }
 
 /// Allocates zeroed memory on a device, without a communicator: calls of all communicators on that device may use any part
-/// of it. `device` is a text as in antiphon_config.
+/// of it, and so may kernels and copies of every other device of this process that reaches that one's memory. `device` is a text as
+/// in antiphon_config.
 ///
 /// Any thread may call it at any time.
 ///
@@ -83,7 +84,7 @@ pub unsafe extern "C" fn antiphon_memory_allocate_on(
         let out = Out::new(out_memory, "out_memory")?;
         // SAFETY: as this function's.
         let device = named(unsafe { text(device, "device")? })?;
-        let memory = device.allocate(bytes.max(1)).map_err(ExecutorError::from)?;
+        let memory = device.allocate_for_all(bytes.max(1)).map_err(ExecutorError::from)?;
         // SAFETY: as this function's.
         unsafe { out.set(issue(Allocation(memory))) };
         Ok(())

@@ -33,6 +33,12 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Allocates `bytes` of zeroed memory that can be exported. Zero bytes are refused.
     fn allocate(&self, bytes: u64) -> Result<Arc<dyn Memory>, HalError>;
 
+    /// As [`allocate`](Self::allocate), and kernels and copies of every other device of the process's that reaches this one's
+    /// memory may use it at its address: of whoever gets that, as code of others' that expects it of an allocator.
+    fn allocate_for_all(&self, bytes: u64) -> Result<Arc<dyn Memory>, HalError> {
+        self.allocate(bytes)
+    }
+
     /// Allocates `bytes` of zeroed memory that the CPU and kernels of this device reach at the same address while
     /// kernels run: for words that one side polls. Slow for a GPU. It cannot always be exported. Zero bytes are
     /// refused.

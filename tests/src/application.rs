@@ -195,6 +195,34 @@ impl Application {
         stream
     }
 
+    /// A stream of the current context that waits for the default one, as that does for it.
+    pub fn blocking_stream(&self) -> u64 {
+        let mut stream = 0;
+        ok!(self, cuStreamCreate(*mut u64, u32), &mut stream, 0);
+        stream
+    }
+
+    /// A green context of a device, which shares the primary one, with whatever resources.
+    pub fn green(&self, device: i32) -> u64 {
+        let mut green = 0;
+        ok!(self, cuGreenCtxCreate(*mut u64, u64, i32, u32), &mut green, 0, device, 1);
+        green
+    }
+
+    /// Makes a green context current.
+    pub fn enter_green(&self, green: u64) {
+        let mut context = 0;
+        ok!(self, cuCtxFromGreenCtx(*mut u64, u64), &mut context, green);
+        ok!(self, cuCtxSetCurrent(u64), context);
+    }
+
+    /// A stream of a green context.
+    pub fn green_stream(&self, green: u64) -> u64 {
+        let mut stream = 0;
+        ok!(self, cuGreenCtxStreamCreate(*mut u64, u64, u32, i32), &mut stream, green, 1, 0);
+        stream
+    }
+
     /// Waits for a stream.
     pub fn finish(&self, stream: u64) {
         ok!(self, cuStreamSynchronize(u64), stream);

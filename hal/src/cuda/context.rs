@@ -2,7 +2,7 @@
 
 use crate::cuda::CudaDriver;
 use crate::error::HalError;
-use crate::gpu::calls::Device;
+use crate::gpu::calls::{Device, RawStream};
 use crate::gpu::code::Code;
 use crate::gpu::library::Api;
 use crate::gpu::vendor;
@@ -48,7 +48,8 @@ impl vendor::Context<CudaDriver> for Context {
         self.raw.expose_provenance()
     }
 
-    /// The calling thread's current context where it is one on `device`, otherwise the device's primary one.
+    /// The calling thread's current context where it is one on `device`, otherwise the device's primary one, which also stands for
+    /// the green contexts that share it: one of these has a part of the device, and one thread at a time.
     ///
     /// The primary context is what the CUDA run-time library uses, PyTorch with it: it is retained, so that it
     /// lives while this does. A context that the application made itself is used and never destroyed.
@@ -125,13 +126,61 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// The calling thread's current context, if it is one on `device`.
+/// The calling thread's current context, if it is one on `device`; in the place of a green one the primary one.
 fn current_on(
     api: &'static Api<CudaDriver>,
     device: Device,
 ) -> Result<Option<sys::CUcontext>, HalError> {
-    let current = current(api)?;
-    Ok(current.filter(|(_, its_device)| *its_device == device).map(|(raw, _)| raw))
+    let current = current(api)?.filter(|(_, its_device)| *its_device == device);
+    let Some((raw, _)) = current else { return Ok(None) };
+    // SAFETY: the default stream of the current context.
+    match unsafe { of_stream(api, ptr::null_mut()) } {
+        Ok(StreamOwner::Green { primary }) => Ok(Some(primary)),
+        // Whatever it answers, the context is current.
+        Ok(StreamOwner::Plain(_)) | Err(_) => Ok(Some(raw)),
+    }
+}
+
+/// Whose a stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StreamOwner {
+    /// A context's. A driver that does not know better says so of a green one, too.
+    Plain(sys::CUcontext),
+    /// A green context's, which shares all but its part of the device with the primary one.
+    Green {
+        /// The device's primary context.
+        primary: sys::CUcontext,
+    },
+}
+
+impl StreamOwner {
+    /// The context that has the stream's memory, code and events.
+    pub(super) fn context(self) -> sys::CUcontext {
+        match self {
+            StreamOwner::Plain(context) | StreamOwner::Green { primary: context } => context,
+        }
+    }
+}
+
+/// Whose a stream is; a default stream is the current context's.
+///
+/// # Safety
+///
+/// `raw` must be a stream of the driver, or one of its numbers for a default stream.
+pub(super) unsafe fn of_stream(
+    api: &'static Api<CudaDriver>,
+    raw: RawStream,
+) -> Result<StreamOwner, Code> {
+    let (mut context, mut green) = (ptr::null_mut(), ptr::null_mut());
+    let Some(ask) = api.stream_contexts else {
+        // SAFETY: the caller vouches for the stream; `context` is a valid place for the answer.
+        unsafe { (api.stream_context)(raw, &raw mut context) }.ok()?;
+        return Ok(StreamOwner::Plain(context));
+    };
+    // SAFETY: as above, for both places.
+    unsafe { ask(raw, &raw mut context, &raw mut green) }.ok()?;
+    let plain = green.is_null();
+    Ok(if plain { StreamOwner::Plain(context) } else { StreamOwner::Green { primary: context } })
 }
 
 /// The calling thread's current context, if there is one, and its device.

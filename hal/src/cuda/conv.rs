@@ -117,6 +117,7 @@ mod tests {
             (Code::INVALID_VALUE, Result::CUDA_ERROR_INVALID_VALUE),
             (Code::OUT_OF_MEMORY, Result::CUDA_ERROR_OUT_OF_MEMORY),
             (Code::INVALID_DEVICE, Result::CUDA_ERROR_INVALID_DEVICE),
+            (Code::INVALID_CONTEXT, Result::CUDA_ERROR_INVALID_CONTEXT),
             (Code::INVALID_HANDLE, Result::CUDA_ERROR_INVALID_HANDLE),
             (Code::NOT_READY, Result::CUDA_ERROR_NOT_READY),
             (Code::PEER_ENABLED, Result::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED),

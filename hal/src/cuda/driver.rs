@@ -1,7 +1,7 @@
 //! What NVIDIA's driver has in its own way.
 
 use crate::cuda::caps::{self, Traits};
-use crate::cuda::context::{self, Context};
+use crate::cuda::context::{self, Context, StreamOwner, of_stream};
 use crate::cuda::conv::{self, Sharing};
 use crate::cuda::library::Symbols;
 use crate::cuda::multicast::{CudaMulticast, Member};
@@ -18,9 +18,9 @@ use crate::gpu::library::{Api, Words, text_at};
 use crate::gpu::memory::{self, GpuMemory};
 use crate::gpu::process::Process;
 use crate::gpu::search::Search;
-use crate::gpu::stream::number_of_handle;
+use crate::gpu::stream::{is_default, number_of_handle};
 use crate::gpu::vendor::{Context as _, Owner, Vendor, unsupported};
-use crate::gpu::vmm::Physical;
+use crate::gpu::vmm::{self, Physical};
 use crate::memory::MemoryHandle;
 use crate::multicast::Multicast;
 use crate::uuid::DeviceUuid;
@@ -40,8 +40,8 @@ const LOG_BYTES: usize = 8 << 10;
 /// The driver of the CUDA backend. Devices have the numbers that the CUDA driver gives them
 /// (`CUDA_VISIBLE_DEVICES` counts).
 ///
-/// A device is opened on the context that the calling thread has current, where that is one on the same GPU, and
-/// on the GPU's primary context otherwise, and keeps it for the life of the process. An application that made a
+/// A device is opened on the context that the calling thread has current, where that is one on the same GPU and no green
+/// one, and on the GPU's primary context otherwise, and keeps it for the life of the process. An application that made a
 /// context of its own keeps it alive as long as it uses the device.
 #[derive(Clone, Copy, Debug)]
 pub struct CudaDriver;
@@ -60,6 +60,7 @@ impl Vendor for CudaDriver {
     const REFUSALS: &'static [Code] = &[Code::INVALID_VALUE, Code::INVALID_HANDLE];
     const PINNED: u32 = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
     const REGISTERED: u32 = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
+    const MAPS_WITHOUT_CONTEXT: bool = true;
     const EVENTS_END_RECORDINGS: bool = false;
     const LINK: (u32, u32) = (
         sys::CUdevice_P2PAttribute_enum::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED as u32,
@@ -141,23 +142,37 @@ impl Vendor for CudaDriver {
         context: &Context,
         raw: RawStream,
     ) -> Result<(usize, u64), HalError> {
-        let mut its_context = ptr::null_mut();
-        // SAFETY: the caller vouches for the stream; `its_context` is a valid place for the answer.
-        let code = unsafe { (context.api().stream_context)(raw, &raw mut its_context) };
-        context.api().check("adopt a CUDA stream", code)?;
-        if its_context != context.raw() {
-            return Err(HalError::Invalid {
-                what: "adopt a CUDA stream",
-                saw: "a stream of another context".to_owned(),
-                allowed: "one of the context that the device was opened on".to_owned(),
-                cure: "open the device of the stream's GPU while the stream's context is current",
-            });
+        let what = "adopt a CUDA stream";
+        let refused = |saw: &str, cure| HalError::Invalid {
+            what,
+            saw: saw.to_owned(),
+            allowed: "one of the context that the device was opened on".to_owned(),
+            cure,
+        };
+        // Calls are made with the device's own context current, where a default stream is that context's, and not the green one's.
+        // SAFETY: the caller vouches for the stream.
+        let asked = is_default(raw).then(|| unsafe { of_stream(context.api(), raw) });
+        if let Some(Ok(StreamOwner::Green { .. })) = asked {
+            return Err(refused(
+                "the default stream of a green context",
+                "make a stream of the green context (cuGreenCtxStreamCreate), and pass that",
+            ));
+        }
+        let _entered = context.enter()?;
+        // SAFETY: as above.
+        let owner = unsafe { of_stream(context.api(), raw) };
+        let owner = owner.map_err(|code| context.api().error(what, code))?;
+        if owner.context() != context.raw() {
+            return Err(refused(
+                "a stream of another context",
+                "open the device of the stream's GPU while the stream's context is current",
+            ));
         }
         let mut number = number_of_handle(raw);
         if let Some(ask) = context.api().stream_number {
             // SAFETY: as above.
             let code = unsafe { ask(raw, &raw mut number) };
-            context.api().check("adopt a CUDA stream", code)?;
+            context.api().check(what, code)?;
         }
         Ok((context.raw().addr(), number))
     }
@@ -284,8 +299,10 @@ impl Vendor for CudaDriver {
         let ask = physical.context.api().memory_properties?;
         let mut properties = AllocationProperties::new(0, 0, 0);
         // SAFETY: `properties` is a valid place for the answer, and the object has a count on the handle.
-        let code = unsafe { ask(&raw mut properties, physical.raw) };
-        (code == Code::SUCCESS).then_some(properties)
+        let told = vmm::call::<Self>(&physical.context, || unsafe {
+            ask(&raw mut properties, physical.raw)
+        });
+        told.is_ok().then_some(properties)
     }
 
     fn import_fabric(

@@ -10,7 +10,7 @@ use crate::gpu::export::{Buffer, no_buffer, single};
 use crate::gpu::memory::{GpuMemory, Kind};
 use crate::gpu::recording::Unrecorded;
 use crate::gpu::vendor::{Context as _, Vendor, unsupported};
-use crate::gpu::vmm::Physical;
+use crate::gpu::vmm::{self, Physical};
 use crate::memory::MemoryHandle;
 use cudarc::driver::sys;
 use std::ffi::c_int;
@@ -20,13 +20,17 @@ use std::sync::Arc;
 /// Memory of this vendor's GPUs.
 type CudaMemory = GpuMemory<CudaDriver>;
 
+/// A call of virtual memory management.
+fn call(context: &Context, made: impl FnMut() -> Code) -> Result<(), Code> {
+    vmm::call::<CudaDriver>(context, made)
+}
+
 /// A fabric handle for `memory`.
 pub(super) fn fabric(memory: &CudaMemory) -> Result<MemoryHandle, HalError> {
     let backend = CudaDriver::BACKEND;
     match &memory.kind {
         Kind::Mapped(mapping) if memory.core.traits.sharing.fabric => {
             let physical = single(&mapping.physicals)?;
-            let _entered = memory.core.context.enter()?;
             let _unrecorded = Unrecorded::new(memory.core.context.api());
             let handle = fabric_handle(physical)?;
             Ok(MemoryHandle::Fabric { backend, handle, bytes: memory.bytes })
@@ -39,9 +43,11 @@ pub(super) fn fabric(memory: &CudaMemory) -> Result<MemoryHandle, HalError> {
 pub(super) fn fabric_handle(physical: &Physical<CudaDriver>) -> Result<[u8; 64], HalError> {
     let mut handle = sys::CUmemFabricHandle { data: [0; 64] };
     // SAFETY: for this type of handle the driver writes this structure, for which there is a valid place.
-    let code =
-        unsafe { (physical.calls.export)((&raw mut handle).cast(), physical.raw, conv::FABRIC, 0) };
-    physical.context.api().check("export CUDA memory as a fabric handle", code)?;
+    let exported = call(&physical.context, || unsafe {
+        (physical.calls.export)((&raw mut handle).cast(), physical.raw, conv::FABRIC, 0)
+    });
+    let what = "export CUDA memory as a fabric handle";
+    exported.map_err(|code| physical.context.api().error(what, code))?;
     Ok(handle.data)
 }
 
@@ -54,7 +60,9 @@ pub(super) fn import_fabric(
     let mut raw = 0;
     let mut handle = sys::CUmemFabricHandle { data: *handle };
     // SAFETY: both pointers are valid for the call; the driver checks the handle.
-    unsafe { (calls.import)(&raw mut raw, (&raw mut handle).cast(), conv::FABRIC) }.ok()?;
+    call(context, || unsafe {
+        (calls.import)(&raw mut raw, (&raw mut handle).cast(), conv::FABRIC)
+    })?;
     Ok(Physical::own(context, calls, raw))
 }
 

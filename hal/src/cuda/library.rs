@@ -106,6 +106,9 @@ symbols! {
             (RawFunction, sys::CUfunction_attribute, c_int);
     }
     optional {
+        // Since CUDA 12.5: the second place is for a green context.
+        stream_contexts = "cuStreamGetCtx_v2"
+            (RawStream, *mut sys::CUcontext, *mut *mut c_void);
         stream_number = "cuStreamGetId" (RawStream, *mut c_ulonglong);
         memory_properties = "cuMemGetAllocationPropertiesFromHandle"
             (*mut AllocationProperties, RawPhysical);

@@ -9,7 +9,7 @@ use crate::gpu::core::Core;
 use crate::gpu::memory::{self, GpuMemory, Kind};
 use crate::gpu::recording::Unrecorded;
 use crate::gpu::vendor::Context as _;
-use crate::gpu::vmm::{Mapped, Mapping, Physical};
+use crate::gpu::vmm::{self, Mapped, Mapping, Physical};
 use crate::memory::{Memory, MemoryHandle};
 use crate::multicast::Multicast;
 use cudarc::driver::sys;
@@ -48,6 +48,11 @@ fn missing() -> HalError {
     HalError::Unsupported { op: "use multicast", backend: Backend::Cuda }
 }
 
+/// Makes a call on a group, which names its device itself, as those that map memory do: threads that serve kernels make them.
+fn call(context: &Context, what: &str, made: impl FnMut() -> Code) -> Result<(), HalError> {
+    vmm::call::<CudaDriver>(context, made).map_err(|code| context.api().error(what, code))
+}
+
 impl CudaMulticast {
     /// Makes a group, this device its first member.
     pub(super) fn new(
@@ -68,7 +73,6 @@ impl CudaMulticast {
                 "make no group where none is needed",
             ));
         }
-        let _entered = core.context.enter()?;
         let _unrecorded = Unrecorded::new(core.context.api());
         let length = length(core, members, bytes)?
             .ok_or_else(|| invalid(format!("{bytes} bytes"), "an address range", "ask for less"))?;
@@ -77,8 +81,9 @@ impl CudaMulticast {
         let mut raw = 0;
         let create = api.multicast_create.ok_or_else(missing)?;
         // SAFETY: both pointers are valid for the call.
-        let code = unsafe { create(&raw mut raw, &raw const properties) };
-        api.check("make a multicast group", code)?;
+        call(&core.context, "make a multicast group", || unsafe {
+            create(&raw mut raw, &raw const properties)
+        })?;
         Self::join(core, Physical::own(&core.context, core.mapping()?, raw), members, bytes, length)
     }
 
@@ -98,7 +103,6 @@ impl CudaMulticast {
         else {
             return Err(invalid(format!("a handle of {}", handle.kind_name())));
         };
-        let _entered = core.context.enter()?;
         let _unrecorded = Unrecorded::new(core.context.api());
         let length = length(core, *members, *bytes)?.filter(|_| *members > 0 && *bytes > 0);
         let length =
@@ -118,8 +122,9 @@ impl CudaMulticast {
         let api = core.context.api();
         let add = api.multicast_add.ok_or_else(missing)?;
         // SAFETY: the group lives as long as `group`.
-        let code = unsafe { add(group.raw, core.context.device()) };
-        api.check("add a device to a multicast group", code)?;
+        call(&core.context, "add a device to a multicast group", || unsafe {
+            add(group.raw, core.context.device())
+        })?;
         Ok(CudaMulticast { members, bytes, length, group: Arc::new(group), core: Arc::clone(core) })
     }
 }
@@ -132,14 +137,13 @@ fn length(core: &Core<CudaDriver>, members: u32, bytes: u64) -> Result<Option<us
     let properties = conv::multicast(members, whole);
     let mut unit = 0;
     // SAFETY: both pointers are valid for the call.
-    let code = unsafe {
+    call(&core.context, "ask for the granularity of a multicast group", || unsafe {
         granularity(
             &raw mut unit,
             &raw const properties,
             sys::CUmulticastGranularity_flags::CU_MULTICAST_GRANULARITY_MINIMUM,
         )
-    };
-    api.check("ask for the granularity of a multicast group", code)?;
+    })?;
     let length = whole.checked_next_multiple_of(unit.max(1));
     Ok(length.filter(|&length| isize::try_from(length).is_ok()))
 }
@@ -154,7 +158,6 @@ impl Multicast for CudaMulticast {
     }
 
     fn export(&self) -> Result<MemoryHandle, HalError> {
-        let _entered = self.core.context.enter()?;
         let _unrecorded = Unrecorded::new(self.core.context.api());
         Ok(MemoryHandle::Multicast {
             backend: Backend::Cuda,
@@ -192,12 +195,12 @@ impl Multicast for CudaMulticast {
             return Err(refused(format!("{bytes} bytes")));
         }
         let api = core.context.api();
-        let _entered = core.context.enter()?;
         let _unrecorded = Unrecorded::new(api);
         let bind = api.multicast_bind.ok_or_else(missing)?;
         // SAFETY: both live as long as the objects; the memory is long enough, and the driver checks the rest.
-        let code = unsafe { bind(self.group.raw, 0, physical.raw, 0, self.length, 0) };
-        api.check("bind memory to a multicast group", code)?;
+        call(&core.context, "bind memory to a multicast group", || unsafe {
+            bind(self.group.raw, 0, physical.raw, 0, self.length, 0)
+        })?;
         let binding = Binding {
             group: Arc::clone(&self.group),
             length: self.length,
@@ -214,13 +217,14 @@ impl Multicast for CudaMulticast {
 
 impl Drop for Binding {
     fn drop(&mut self) {
-        let Ok(_entered) = self.context.enter() else { return };
         let api = self.context.api();
         // To let go of memory is no part of a graph that is being recorded.
         let _unrecorded = Unrecorded::new(api);
         if let Some(unbind) = api.multicast_unbind {
             // SAFETY: bound by `bind`, for this length, and unbound here alone.
-            let _: Code = unsafe { unbind(self.group.raw, self.context.device(), 0, self.length) };
+            let _ = call(&self.context, "unbind memory from a multicast group", || unsafe {
+                unbind(self.group.raw, self.context.device(), 0, self.length)
+            });
         }
     }
 }

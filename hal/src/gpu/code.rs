@@ -15,6 +15,7 @@ impl Code {
     pub(crate) const INVALID_VALUE: Code = Code(1);
     pub(crate) const OUT_OF_MEMORY: Code = Code(2);
     pub(crate) const INVALID_DEVICE: Code = Code(101);
+    pub(crate) const INVALID_CONTEXT: Code = Code(201);
     pub(crate) const INVALID_HANDLE: Code = Code(400);
     pub(crate) const NOT_READY: Code = Code(600);
     pub(crate) const PEER_ENABLED: Code = Code(704);

@@ -56,6 +56,12 @@ impl<V: Vendor> Device for GpuDevice<V> {
         Ok(memory::allocate(&self.core, bytes)?)
     }
 
+    fn allocate_for_all(&self, bytes: u64) -> Result<Arc<dyn Memory>, HalError> {
+        let memory = memory::allocate(&self.core, bytes)?;
+        peers::allow_all(&memory)?;
+        Ok(memory)
+    }
+
     fn pinned(&self, bytes: u64) -> Result<Arc<dyn Memory>, HalError> {
         Ok(pinned::pinned(&self.core, bytes)?)
     }

@@ -4,12 +4,12 @@ use crate::error::HalError;
 use crate::gpu::calls::{Address, IpcHandle};
 use crate::gpu::code::Code;
 use crate::gpu::core::Core;
-use crate::gpu::foreign;
 use crate::gpu::memory::{GpuMemory, Kind};
 use crate::gpu::peers::STAGE;
 use crate::gpu::recording::Unrecorded;
 use crate::gpu::vendor::{Context, Vendor, unsupported};
 use crate::gpu::vmm::Physical;
+use crate::gpu::{foreign, vmm};
 use crate::handle::Home;
 use crate::home::process_number;
 use crate::memory::{DmaBuf, MemoryHandle};
@@ -47,7 +47,10 @@ pub(crate) fn parts<V: Vendor>(memory: &GpuMemory<V>) -> Result<Vec<MemoryHandle
     if let Some(why) = barred(memory) {
         return Err(why);
     }
-    let _entered = core.context.enter()?;
+    let _entered = match &memory.kind {
+        Kind::Mapped(_) => vmm::enter::<V>(&core.context)?,
+        _ => Some(core.context.enter()?),
+    };
     let _unrecorded = Unrecorded::new(core.context.api());
     match &memory.kind {
         Kind::Mapped(mapping) => {

@@ -8,7 +8,7 @@ use crate::gpu::memory::{GpuMemory, Kind, enter, rounded};
 use crate::gpu::recording::Unrecorded;
 use crate::gpu::vendor::{Context, Vendor};
 use crate::gpu::vmm::{Mapped, Mapping, OWN, Physical};
-use crate::gpu::{foreign, lock, memory, peers};
+use crate::gpu::{foreign, lock, memory, peers, vmm};
 use crate::home::process_number;
 use crate::memory::MemoryHandle;
 use std::os::fd::AsFd;
@@ -19,7 +19,13 @@ pub(crate) fn import<V: Vendor>(
     core: &Arc<Core<V>>,
     handles: &[MemoryHandle],
 ) -> Result<Arc<GpuMemory<V>>, HalError> {
-    let _entered = core.context.enter()?;
+    if let [MemoryHandle::Ipc { backend, handle, process, address, bytes }] = handles
+        && *backend == V::BACKEND
+    {
+        return import_classic(core, handle, (*process, *address, *bytes));
+    }
+    // A kernel may wait for this mapping, and a thread of the application for that kernel, with the context locked.
+    let _entered = vmm::enter::<V>(&core.context)?;
     let _unrecorded = Unrecorded::new(core.context.api());
     if let [MemoryHandle::Device { backend, home: Some(home), bytes, .. }] = handles
         && *backend == V::BACKEND
@@ -27,20 +33,26 @@ pub(crate) fn import<V: Vendor>(
     {
         return share(core, mapping, *bytes);
     }
-    let [MemoryHandle::Ipc { backend, handle, process, address, bytes }] = handles else {
-        return import_physical(core, handles);
-    };
-    if *backend != V::BACKEND {
-        return import_physical(core, handles);
-    }
-    if *process != process_number() {
-        return open(core, handle, *bytes);
+    import_physical(core, handles)
+}
+
+/// Opens memory by an IPC handle, or finds what it is of in this process; with the process that exported it, where it is mapped
+/// there, and how many bytes that are.
+fn import_classic<V: Vendor>(
+    core: &Arc<Core<V>>,
+    handle: &[u8; 64],
+    (process, address, bytes): (u64, u64, u64),
+) -> Result<Arc<GpuMemory<V>>, HalError> {
+    let _entered = core.context.enter()?;
+    let _unrecorded = Unrecorded::new(core.context.api());
+    if process != process_number() {
+        return open(core, handle, bytes);
     }
     // The driver opens no handle in the process that made it.
-    if let Some(memory) = V::by_own_handle(core, handle, *bytes)? {
+    if let Some(memory) = V::by_own_handle(core, handle, bytes)? {
         return Ok(memory);
     }
-    match foreign::neighbour(core, *address, *bytes) {
+    match foreign::neighbour(core, address, bytes) {
         Ok((memory, 0)) => Ok(memory),
         // There was such memory when this process made the handle.
         Ok(_) | Err(HalError::Invalid { .. }) => Err(HalError::Gone),
@@ -48,7 +60,7 @@ pub(crate) fn import<V: Vendor>(
     }
 }
 
-/// Memory that this process has mapped, at the same address. The context must be current.
+/// Memory that this process has mapped, at the same address.
 fn share<V: Vendor>(
     core: &Arc<Core<V>>,
     mapping: Arc<Mapping<V>>,

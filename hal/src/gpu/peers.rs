@@ -6,9 +6,10 @@ use crate::gpu::calls::{Address, Device};
 use crate::gpu::code::{self, Code};
 use crate::gpu::core::Core;
 use crate::gpu::library::{Api, text_of};
+use crate::gpu::memory::{GpuMemory, Kind};
 use crate::gpu::recording::Unrecorded;
 use crate::gpu::vendor::{Context, Vendor};
-use crate::gpu::{lock, process};
+use crate::gpu::{lock, process, vmm};
 use crate::pci::PciAddress;
 
 /// What helps where memory cannot be mapped by a peer.
@@ -86,6 +87,24 @@ pub(crate) fn check<V: Vendor>(core: &Core<V>, other: Device) -> Result<(), HalE
         Some(false) => Err(out_of_reach(core, other)),
         _ => Ok(()),
     }
+}
+
+/// Lets every device of the process that reaches mapped memory use it at its address. Memory of other kinds is reached by peer
+/// access, which whoever uses it enables.
+pub(crate) fn allow_all<V: Vendor>(memory: &GpuMemory<V>) -> Result<(), HalError> {
+    let Kind::Mapped(mapping) = &memory.kind else { return Ok(()) };
+    let (context, owner) = (&memory.core.context, mapping.mapped.device());
+    let api = context.api();
+    let _entered = vmm::enter::<V>(context)?;
+    let _unrecorded = Unrecorded::new(api);
+    for index in 0..process::count(api)? {
+        let device = V::device(api, index)?;
+        if device != owner && possible(api, device, owner) == Some(true) {
+            let allowed = mapping.mapped.allow(device);
+            allowed.map_err(|code| api.error("share memory with a device", code))?;
+        }
+    }
+    Ok(())
 }
 
 /// Lets kernels of `core`'s device use the live memory at `address` on `other`. The context must be current.

@@ -41,6 +41,11 @@ const PER_THREAD: usize = 2;
 /// The handle that stands for the same stream as null (`CU_STREAM_LEGACY`, `hipStreamLegacy`).
 const LEGACY: usize = 1;
 
+/// Whether a handle is one of the numbers for default streams, of whatever is current.
+pub(crate) fn is_default(raw: RawStream) -> bool {
+    raw.addr() <= PER_THREAD
+}
+
 /// A number of a stream, where the driver gives it none: one that gets the handle of one that is gone counts as the same.
 pub(crate) fn number_of_handle(raw: RawStream) -> u64 {
     if raw.addr() == LEGACY { 0 } else { raw.addr() as u64 }
@@ -99,7 +104,6 @@ impl<V: Vendor> GpuStream<V> {
         context: &Arc<V::Context>,
         raw: RawStream,
     ) -> Result<Self, HalError> {
-        let _entered = context.enter()?;
         // SAFETY: the caller vouches for the stream.
         let (of, number) = unsafe { V::number_of_stream(context, raw)? };
         let thread = (raw.addr() == PER_THREAD).then(this_thread);

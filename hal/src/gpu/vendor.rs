@@ -36,6 +36,9 @@ pub(crate) trait Vendor: Copy + fmt::Debug + Send + Sync + Sized + 'static {
     /// The attribute of a link that says whether atomic operations over it are single steps, and the one that says how
     /// fast it is, 0 the fastest.
     const LINK: (u32, u32);
+    /// Whether memory is mapped without a current context, since the calls for it name their device themselves. To make one current
+    /// may wait for a thread that loads code, and that for kernels which wait for the memory.
+    const MAPS_WITHOUT_CONTEXT: bool;
     /// Whether who asks the driver about an event ends a recording that has begun, since then, on the stream of the event.
     const EVENTS_END_RECORDINGS: bool;
 
@@ -76,7 +79,7 @@ pub(crate) trait Vendor: Copy + fmt::Debug + Send + Sync + Sized + 'static {
     fn probe(context: &Self::Context) -> Result<Self::Traits, HalError>;
 
     /// What tells a stream of the application from others: a number of its context, and one of the stream. Refuses one
-    /// that is none of the context's. The context must be current.
+    /// that is none of the context's. What is current is as the application has it.
     ///
     /// # Safety
     ///

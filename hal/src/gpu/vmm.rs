@@ -18,6 +18,27 @@ use std::sync::Arc;
 /// from before memory is mapped there until it is about to go.
 pub(crate) static OWN: Spans = Spans::new();
 
+/// What is current while memory is mapped or let go of: nothing, where the driver needs no context for that.
+pub(crate) fn enter<V: Vendor>(
+    context: &V::Context,
+) -> Result<Option<<V::Context as Context<V>>::Entered<'_>>, HalError> {
+    (!V::MAPS_WITHOUT_CONTEXT).then(|| context.enter()).transpose()
+}
+
+/// Makes a call that names its device itself; once more with the context current, should a driver want one all the same.
+pub(crate) fn call<V: Vendor>(
+    context: &V::Context,
+    mut call: impl FnMut() -> Code,
+) -> Result<(), Code> {
+    match call() {
+        Code::INVALID_CONTEXT => match context.enter() {
+            Ok(_entered) => call().ok(),
+            Err(_) => Err(Code::INVALID_CONTEXT),
+        },
+        code => code.ok(),
+    }
+}
+
 /// A count on physical memory, or on a multicast object, given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Physical<V: Vendor> {
@@ -70,9 +91,10 @@ impl<V: Vendor> Physical<V> {
         let what = "export memory as a file descriptor";
         let mut descriptor: c_int = -1;
         // SAFETY: for this type of handle the driver writes an int, for which there is a valid place.
-        let code =
-            unsafe { (self.calls.export)((&raw mut descriptor).cast(), self.raw, DESCRIPTOR, 0) };
-        self.context.api().check(what, code)?;
+        let exported = call::<V>(&self.context, || unsafe {
+            (self.calls.export)((&raw mut descriptor).cast(), self.raw, DESCRIPTOR, 0)
+        });
+        exported.map_err(|code| self.context.api().error(what, code))?;
         // SAFETY: the driver made the descriptor for us alone.
         let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
         rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC)
@@ -90,7 +112,7 @@ impl<V: Vendor> Physical<V> {
         let handle = V::descriptor(context.api(), &mut number);
         // SAFETY: `raw` is a valid place for the answer; the descriptor, which is open for the call, comes as this
         // release wants it; the driver answers an error where it is of something else.
-        unsafe { (calls.import)(&raw mut raw, handle, DESCRIPTOR) }.ok()?;
+        call::<V>(context, || unsafe { (calls.import)(&raw mut raw, handle, DESCRIPTOR) })?;
         Ok(Physical::own(context, calls, raw))
     }
 }
@@ -98,12 +120,12 @@ impl<V: Vendor> Physical<V> {
 impl<V: Vendor> Drop for Physical<V> {
     fn drop(&mut self) {
         if self.counted
-            && let Ok(_entered) = self.context.enter()
+            && let Ok(_entered) = enter::<V>(&self.context)
         {
             // To let go of memory is no part of a graph that is being recorded.
             let _unrecorded = Unrecorded::new(self.context.api());
             // SAFETY: gives back the count that this object owns; mappings keep the memory itself.
-            let _ = unsafe { (self.calls.release)(self.raw) };
+            let _ = call::<V>(&self.context, || unsafe { (self.calls.release)(self.raw) });
         }
     }
 }
@@ -131,14 +153,14 @@ impl<V: Vendor> Mapped<V> {
         let bytes = parts.iter().try_fold(0, total).ok_or(Code::INVALID_VALUE)?;
         let mut address = 0;
         // SAFETY: `address` is a valid place for the answer; no address is wished for.
-        unsafe { (calls.reserve)(&raw mut address, bytes, 0, 0, 0) }.ok()?;
+        call::<V>(context, || unsafe { (calls.reserve)(&raw mut address, bytes, 0, 0, 0) })?;
         OWN.enter(address, bytes as u64);
         let kept = Arc::clone(context);
         let mut mapped = Mapped { address, bytes, filled: Vec::new(), calls, context: kept };
         let mut next = address;
         for (physical, bytes) in parts {
             // SAFETY: the addresses were reserved just now and hold nothing; the driver checks the length.
-            unsafe { (calls.map)(next, *bytes, 0, physical.raw, 0) }.ok()?;
+            call::<V>(context, || unsafe { (calls.map)(next, *bytes, 0, physical.raw, 0) })?;
             mapped.filled.push(*bytes);
             next += *bytes as u64;
         }
@@ -150,7 +172,9 @@ impl<V: Vendor> Mapped<V> {
     pub(crate) fn allow(&self, device: Device) -> Result<(), Code> {
         let access = AccessDescription::of(device);
         // SAFETY: the range is mapped; `access` is valid for the call.
-        unsafe { (self.calls.allow)(self.address, self.bytes, &raw const access, 1) }.ok()
+        call::<V>(&self.context, || unsafe {
+            (self.calls.allow)(self.address, self.bytes, &raw const access, 1)
+        })
     }
 
     /// The device that it was mapped for.
@@ -171,19 +195,19 @@ impl<V: Vendor> Mapped<V> {
 
 impl<V: Vendor> Drop for Mapped<V> {
     fn drop(&mut self) {
-        let Ok(_entered) = self.context.enter() else { return };
+        let Ok(_entered) = enter::<V>(&self.context) else { return };
         // As for physical memory.
         let _unrecorded = Unrecorded::new(self.context.api());
         let mut next = self.address;
         for &bytes in &self.filled {
             // SAFETY: mapped by `new` and unmapped here alone; whoever uses the addresses keeps this object.
-            let _ = unsafe { (self.calls.unmap)(next, bytes) };
+            let _ = call::<V>(&self.context, || unsafe { (self.calls.unmap)(next, bytes) });
             next += bytes as u64;
         }
         // While the addresses are still reserved: the next to get them may be another.
         OWN.remove(self.address);
         // SAFETY: reserved by `new` and given back here alone, when nothing is mapped any more.
-        let _ = unsafe { (self.calls.free)(self.address, self.bytes) };
+        let _ = call::<V>(&self.context, || unsafe { (self.calls.free)(self.address, self.bytes) });
     }
 }
 

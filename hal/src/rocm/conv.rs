@@ -95,6 +95,7 @@ mod tests {
             (Code::INVALID_VALUE, Error::hipErrorInvalidValue),
             (Code::OUT_OF_MEMORY, Error::hipErrorOutOfMemory),
             (Code::INVALID_DEVICE, Error::hipErrorInvalidDevice),
+            (Code::INVALID_CONTEXT, Error::hipErrorInvalidContext),
             (Code::INVALID_HANDLE, Error::hipErrorInvalidHandle),
             (Code::NOT_READY, Error::hipErrorNotReady),
             (Code::PEER_ENABLED, Error::hipErrorPeerAccessAlreadyEnabled),

@@ -49,6 +49,8 @@ impl Vendor for RocmDriver {
         &[Code::INVALID_VALUE, Code::INVALID_HANDLE, Code::OUT_OF_MEMORY, conv::INVALID_POINTER];
     const PINNED: u32 = conv::PINNED;
     const REGISTERED: u32 = conv::REGISTERED;
+    // HIP says nothing of a thread that has no device.
+    const MAPS_WITHOUT_CONTEXT: bool = false;
     const EVENTS_END_RECORDINGS: bool = true;
     const LINK: (u32, u32) = (conv::LINK_ATOMICS, conv::LINK_RANK);
     // Some releases count and some do not, and to give back a count that is not ours would take the memory from the
@@ -113,6 +115,7 @@ impl Vendor for RocmDriver {
         context: &Context,
         raw: RawStream,
     ) -> Result<(usize, u64), HalError> {
+        let _entered = context.enter()?;
         let number = (context.device() as usize, number_of_handle(raw));
         // Older releases do not tell.
         let Some(ask) = context.api().stream_device else { return Ok(number) };

@@ -172,9 +172,31 @@ fn trace() -> u32 {
     *LEVEL.get_or_init(|| read().unwrap_or(0))
 }
 
-/// Defines functions of the driver API, exported under their C names. Before `cuInit` each answers so.
+/// Defines functions of the driver API, exported under their C names. Before `cuInit` each answers so. While another thread loads
+/// code, which holds the context, they wait.
 macro_rules! driver_calls {
-    ($($(#[$meta:meta])* fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $body:block)*) => {
+    ($($calls:tt)*) => {
+        define_calls! { $crate::stream::pass(); $($calls)* }
+    };
+}
+
+/// Defines functions that name their device themselves, and so wait for nobody who holds a context.
+macro_rules! calls_without_context {
+    ($($calls:tt)*) => {
+        define_calls! { (); $($calls)* }
+    };
+}
+
+/// The same for those that map memory, which a driver may have want a context all the same.
+macro_rules! mapping_calls {
+    ($($calls:tt)*) => {
+        define_calls! { $crate::context::wanted()?; $($calls)* }
+    };
+}
+
+/// Defines functions of the driver API, with what each does first.
+macro_rules! define_calls {
+    ($first:expr; $($(#[$meta:meta])* fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $body:block)*) => {
         $(
             $(#[$meta])*
             #[unsafe(no_mangle)]
@@ -182,7 +204,7 @@ macro_rules! driver_calls {
             #[allow(clippy::too_many_arguments)]
             pub extern "C" fn $name($($argument: $kind),*) -> i32 {
                 $crate::abi::answer(stringify!($name), move || {
-                    $crate::stream::pass();
+                    let () = $first;
                     $crate::device::initialised()?;
                     $body
                 })

@@ -14,6 +14,8 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock, Weak};
 pub struct Context {
     pub handle: u64,
     pub device: usize,
+    /// Of a green context, its handle as such, and the primary one, with which it shares all but a part of the device.
+    pub green: Option<(u64, Arc<Context>)>,
     /// The status of the kernel that broke the context; 0 while none has.
     broken: AtomicI32,
     legacy: OnceLock<Arc<Stream>>,
@@ -41,10 +43,20 @@ thread_local! {
 
 impl Context {
     fn open(device: usize) -> Arc<Self> {
+        Self::build(device, None)
+    }
+
+    /// One that shares what the primary context has.
+    pub fn green(primary: &Arc<Self>) -> Arc<Self> {
+        Self::build(primary.device, Some((fresh(), primary.clone())))
+    }
+
+    fn build(device: usize, green: Option<(u64, Arc<Self>)>) -> Arc<Self> {
         let handle = fresh();
         let context = Arc::new(Self {
             handle,
             device,
+            green,
             broken: AtomicI32::new(0),
             legacy: OnceLock::new(),
             blocking: Mutex::default(),
@@ -67,9 +79,17 @@ impl Context {
         }
     }
 
+    /// The context that has what streams of this one may use: its memory, code and events.
+    pub fn home(&self) -> u64 {
+        self.green.as_ref().map_or(self.handle, |(_, primary)| primary.handle)
+    }
+
     /// Breaks the context.
     pub fn fail(&self, status: Status) {
         self.broken.store(status.0, Ordering::Release);
+        if let Some((_, primary)) = &self.green {
+            primary.fail(status);
+        }
     }
 }
 
@@ -81,6 +101,14 @@ pub fn current() -> Result<Arc<Context>, Status> {
     Ok(context)
 }
 
+/// Refuses a call that maps memory where no context is current, if `ANTIPHON_GPUSIM_WANTS` says that it wants one.
+pub fn wanted() -> Answer {
+    static WANTED: LazyLock<bool> = LazyLock::new(|| {
+        std::env::var("ANTIPHON_GPUSIM_WANTS").is_ok_and(|text| text == "context")
+    });
+    if *WANTED { current().map(drop) } else { Ok(()) }
+}
+
 fn current_handle() -> Option<u64> {
     CURRENT.with_borrow(|stack| stack.last().copied()).filter(|handle| *handle != 0)
 }
@@ -88,6 +116,11 @@ fn current_handle() -> Option<u64> {
 /// The context of a handle.
 pub fn find(handle: u64) -> Result<Arc<Context>, Status> {
     CONTEXTS.get(handle).map_err(|_| Status::INVALID_CONTEXT)
+}
+
+/// Takes the handle of a context away.
+pub fn forget(context: &Context) -> Answer {
+    CONTEXTS.take(context.handle).map(drop)
 }
 
 driver_calls! {

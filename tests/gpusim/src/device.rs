@@ -110,7 +110,7 @@ pub extern "C" fn cuDriverGetVersion(out: Out<i32>) -> i32 {
     answer("cuDriverGetVersion", || out.set(VERSION))
 }
 
-driver_calls! {
+calls_without_context! {
     fn cuDeviceGetCount(out: Out<i32>) {
         out.set(count() as i32)
     }

@@ -14,6 +14,8 @@ const DISABLE_TIMING: u32 = 2;
 /// An event.
 struct Event {
     flags: u32,
+    /// The context that streams must be of on which it is recorded.
+    context: u64,
     last: Mutex<Recorded>,
     /// On which stream that was.
     stream: Mutex<Weak<Stream>>,
@@ -78,6 +80,9 @@ pub fn wait(stream: &Arc<Stream>, event: u64) -> Answer {
 fn record(event: u64, stream: u64) -> Answer {
     let event = EVENTS.get(event)?;
     let stream = stream::find(stream)?;
+    if stream.context.home() != event.context {
+        return Err(Status::INVALID_HANDLE);
+    }
     *lock(&event.stream) = Arc::downgrade(&stream);
     if let Some(point) = capture::point(&stream)? {
         *lock(&event.last) = Recorded::Captured(point);
@@ -113,12 +118,12 @@ fn captured(point: &Point) -> Status {
 
 driver_calls! {
     fn cuEventCreate(out: Out<u64>, flags: u32) {
-        context::current()?;
+        let context = context::current()?.home();
         if flags & !7 != 0 {
             return Err(Status::INVALID_VALUE);
         }
         let (last, stream) = (Mutex::new(Recorded::Never), Mutex::default());
-        out.set(EVENTS.add(Arc::new(Event { flags, last, stream })))
+        out.set(EVENTS.add(Arc::new(Event { flags, context, last, stream })))
     }
 
     fn cuEventDestroy_v2(event: u64) {

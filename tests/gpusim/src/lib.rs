@@ -14,7 +14,7 @@
 //! themselves is checked less: all devices share the process's pages, so a kernel faults only where *no* device has access.
 //!
 //! - `abi`: how C calls come in and answers go out.
-//! - `device`, `context`: what there is, and what is current.
+//! - `device`, `context`, `green`: what there is, and what is current.
 //! - `memory`: allocations, pinned and registered memory, IPC, virtual memory management, multicast.
 //! - `stream`, `event`, `copy`, `graph`, `object`: order, and what graphs keep.
 //! - `kernel`: modules, launches, fibers.
@@ -29,7 +29,8 @@
 //! | `ANTIPHON_GPUSIM_ATOMICS` | `0`: devices have no atomic operations on each other's memory, as over PCIe |
 //! | `ANTIPHON_GPUSIM_UNORDERED` | devices, separated by commas, that do not order what network cards write to their memory |
 //! | `ANTIPHON_GPUSIM_HIP` | the release of HIP whose ways are simulated; `7.2` when unset |
-//! | `ANTIPHON_GPUSIM_WAITS` | which calls wait for all kernels of a device, as a driver may let them, separated by commas: `pin` memory of the host, `open` an IPC handle, let a device use the memory of a `peer`, make and `map` memory, `load` code, for which every other thread's calls wait as well; the first three when unset, `0` for none |
+//! | `ANTIPHON_GPUSIM_WAITS` | which calls wait for all kernels of a device, as a driver may let them, separated by commas: `pin` memory of the host, `open` an IPC handle, let a device use the memory of a `peer`, make and `map` memory, `load` code, for which every other thread's calls wait as well, but those that name their device themselves, as those of virtual memory do; the first three when unset, `0` for none |
+//! | `ANTIPHON_GPUSIM_WANTS` | `context`: calls that map memory are refused where no context is current, as no driver is known to |
 //! | `ANTIPHON_GPUSIM_LATE` | whose stores others see late, at the next release: `1` those of all blocks, `0` of none; of half of them, now these and now those, when unset |
 //! | `ANTIPHON_GPUSIM_UNKNOWN` | architectures that the run-time compilers do not know, separated by commas |
 //! | `ANTIPHON_GPUSIM_IMAGES` | a folder of images of the vendors' compilers, each with the source that runs in its place |
@@ -45,6 +46,7 @@ mod copy;
 mod device;
 mod event;
 mod graph;
+mod green;
 mod hip;
 mod kernel;
 mod memory;

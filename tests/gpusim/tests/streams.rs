@@ -190,6 +190,12 @@ fn a_capture_forbids_waiting_for_what_it_holds() {
     let mut address = 0_u64;
     assert_eq!(call!(driver, cuMemAlloc_v2(*mut u64, usize), &mut address, 4), 900);
     assert_eq!(call!(driver, cuStreamEndCapture(u64, *mut u64), stream, &mut graph), 901);
+    ok!(driver, cuStreamBeginCapture_v2(u64, u32), stream, 1);
+    let mut page = vec![0_u8; 4096];
+    let code =
+        call!(driver, cuMemHostRegister_v2(*mut u8, usize, u32), page.as_mut_ptr(), page.len(), 3);
+    assert_eq!(code, 900);
+    assert_eq!(call!(driver, cuStreamEndCapture(u64, *mut u64), stream, &mut graph), 901);
     // A thread that says it knows what it does may.
     ok!(driver, cuStreamBeginCapture_v2(u64, u32), stream, 1);
     let mut mode = 2_u32;
@@ -197,6 +203,81 @@ fn a_capture_forbids_waiting_for_what_it_holds() {
     assert_eq!(mode, 0);
     driver.allocate(4);
     ok!(driver, cuStreamEndCapture(u64, *mut u64), stream, &mut graph);
+}
+
+#[test]
+fn a_capture_bars_the_legacy_stream_that_would_wait_for_it() {
+    let driver = Driver::start();
+    // A context of its own: the primary one's legacy stream serves the other tests meanwhile.
+    let mut context = 0_u64;
+    ok!(driver, cuCtxCreate_v2(*mut u64, u32, i32), &mut context, 0, 1);
+    let (mut blocking, mut graph, mut state) = (0_u64, 0_u64, 9_u32);
+    ok!(driver, cuStreamCreate(*mut u64, u32), &mut blocking, 0);
+    let (free, value) = (driver.stream(), driver.allocate(4));
+    // Whatever calls the capture allows otherwise, and not where no stream of the capture is a blocking one.
+    ok!(driver, cuStreamBeginCapture_v2(u64, u32), free, 2);
+    ok!(driver, cuMemsetD8Async(u64, u8, usize, u64), value, 1, 4, 0);
+    ok!(driver, cuStreamIsCapturing(u64, *mut u32), 0, &mut state);
+    assert_eq!(state, 0);
+    ok!(driver, cuStreamEndCapture(u64, *mut u64), free, &mut graph);
+    for (used, end) in [(false, 0), (true, 901)] {
+        ok!(driver, cuStreamBeginCapture_v2(u64, u32), blocking, 2);
+        for legacy in 0..=1_u64 {
+            assert_eq!(call!(driver, cuStreamIsCapturing(u64, *mut u32), legacy, &mut state), 906);
+        }
+        ok!(driver, cuStreamIsCapturing(u64, *mut u32), blocking, &mut state);
+        assert_eq!(state, 1, "the question leaves it");
+        if used {
+            let code = call!(driver, cuMemsetD8Async(u64, u8, usize, u64), value, 2, 4, 0);
+            assert_eq!(code, 906);
+        }
+        let code = call!(driver, cuStreamEndCapture(u64, *mut u64), blocking, &mut graph);
+        assert_eq!(code, end);
+    }
+    driver.finish(0);
+    assert_eq!(driver.read::<u32>(value, 1), [0x0101_0101]);
+}
+
+#[test]
+fn memory_is_registered_when_the_device_is_done() {
+    let driver = Driver::start();
+    // A device that no other test uses.
+    driver.enter(5);
+    let gate = hold(&driver, driver.stream());
+    // SAFETY: the type is that of the fixture's function, which takes nothing.
+    let waiting = unsafe { driver.get::<unsafe extern "C" fn() -> u64>("antiphon_gpusim_waiting") };
+    std::thread::scope(|scope| {
+        let register = scope.spawn(|| {
+            driver.enter(5);
+            let mut page = vec![0_u8; 4096];
+            let (start, bytes) = (page.as_mut_ptr(), page.len());
+            ok!(driver, cuMemHostRegister_v2(*mut u8, usize, u32), start, bytes, 3);
+            ok!(driver, cuMemHostUnregister(*mut u8), start);
+        });
+        // SAFETY: as above.
+        while unsafe { waiting() } == 0 {
+            assert!(!register.is_finished(), "it waits for the stream");
+            std::thread::yield_now();
+        }
+        gate.send(()).expect("the stream waits");
+    });
+}
+
+#[test]
+fn events_are_recorded_on_streams_of_their_context() {
+    let driver = Driver::start();
+    let (here, stream) = (event(&driver), driver.stream());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            driver.enter(1);
+            let elsewhere = driver.stream();
+            assert_eq!(call!(driver, cuEventRecord(u64, u64), here, elsewhere), 400);
+            // To wait for one is allowed.
+            ok!(driver, cuEventRecord(u64, u64), here, stream);
+            ok!(driver, cuStreamWaitEvent(u64, u64, u32), elsewhere, here, 0);
+            driver.finish(elsewhere);
+        });
+    });
 }
 
 #[test]

@@ -104,6 +104,28 @@ fn work_of_a_recorded_stream_is_done_by_replays() {
 }
 
 #[test]
+fn a_default_stream_that_a_recording_covers_is_left_alone() {
+    let test = "graphs::a_default_stream_that_a_recording_covers_is_left_alone";
+    let Some(simulated) = on_simulator(test, &[]) else { return };
+    let application = Application::new(&simulated);
+    let device = open(0);
+    let (default, raw) = (adopted(&device, 0), application.blocking_stream());
+    let before = device.event().unwrap();
+    default.record(&*before).unwrap();
+    application.begin(raw);
+    // Whoever would launch there is told so first.
+    let error = default.is_capturing().unwrap_err().to_string();
+    assert!(error.contains("CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"), "{error}");
+    assert!(!default.query().unwrap());
+    refused(default.synchronize());
+    refused(default.wait(&*before));
+    let graph = application.end(raw);
+    application.destroy(graph, application.instantiate(graph));
+    assert!(!default.is_capturing().unwrap());
+    default.synchronize().unwrap();
+}
+
+#[test]
 fn recording_elsewhere_does_not_hinder_a_device() {
     let test = "graphs::recording_elsewhere_does_not_hinder_a_device";
     let Some(simulated) = on_simulator(test, &[]) else { return };

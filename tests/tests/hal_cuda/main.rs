@@ -2,6 +2,8 @@
 //! on the machine's driver where it has one; and what is promised of this backend alone.
 
 mod graphs;
+mod green;
+mod loading;
 mod peers;
 mod sharing;
 

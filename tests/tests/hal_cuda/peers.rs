@@ -7,6 +7,7 @@ use antiphon_hal::{
 use antiphon_tests::application::{Application, CHUNK};
 use antiphon_tests::hal::support::Access;
 use std::ffi::c_void;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 const SOURCE: &str = r#"
@@ -98,6 +99,25 @@ fn kernels_use_the_memory_of_another_device() {
 }
 
 #[test]
+fn memory_for_all_is_reached_from_every_device() {
+    let test = "peers::memory_for_all_is_reached_from_every_device";
+    let environment = [("ANTIPHON_GPUSIM_DEVICES", "3")];
+    let Some(simulated) = on_simulator(test, &environment) else { return };
+    let application = Application::new(&simulated);
+    let device = open(1);
+    let [plain, shared] = [device.allocate(64).unwrap(), device.allocate_for_all(64).unwrap()];
+    let [plain, shared] = [&plain, &shared].map(|memory| memory.address().addr() as u64);
+    for other in 0..3 {
+        // As an application copies, which knows nothing of the memory but its address.
+        application.enter(other);
+        application.write(shared, &[u64::from(other.unsigned_abs()) + 7]);
+        assert_eq!(application.read(shared, 1), [u64::from(other.unsigned_abs()) + 7]);
+        let read = std::panic::catch_unwind(AssertUnwindSafe(|| application.read(plain, 1)));
+        assert_eq!(read.is_ok(), other == 1, "device {other}");
+    }
+}
+
+#[test]
 fn a_mapping_stays_until_nobody_of_the_process_has_it() {
     let test = "peers::a_mapping_stays_until_nobody_of_the_process_has_it";
     let Some(_) = on_simulator(test, &[]) else { return };
@@ -163,6 +183,7 @@ fn devices_out_of_reach_are_named() {
         // The device itself maps it a second time, and nothing is left of what failed.
         zero.import(&memory.export().unwrap()).unwrap();
     }
+    Access::new(&zero).store(&zero.allocate_for_all(8).unwrap(), 0, 1);
     let error = one.multicast(2, CHUNK as u64).unwrap_err();
     assert!(matches!(error, HalError::Unsupported { .. }), "{error}");
 }

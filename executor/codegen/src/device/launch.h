@@ -331,6 +331,8 @@ AP_INLINE bool begin(const Launch &l, const BlockEntry &b) {
     }
     // Each block puts them there, for it reads them itself, and they are the same.
     const u64 *own = words(l.own_blocks);
+    // Only once all threads know that nobody reads what was there before.
+    if (l.own_block_count) AP_SYNC();
     for (u32 i = AP_THREAD(); i < 2 * l.own_block_count; i += AP_THREADS()) {
         u64 *there = words(words(l.runtime)[l.rank]) + (state().number & 1) * 2 * l.own_block_count;
         store_relaxed(there + i, load_relaxed(own + i));
@@ -399,14 +401,16 @@ AP_INLINE void finish(const Launch &l) {
             const u64 *completed = &inbox((u8 *)l.arena, peer)->completed;
             look(l, AT_COMPLETION, peer, [&] { return load_acquire(completed) >= state().number; });
         }
-        AP_SYNC();
-        fence_release();
     }
+    // Whoever still waits for a peer's arena is in the launch: the host must not take that for over.
+    AP_SYNC();
+    if (l.late_count) fence_release();
     if (AP_THREAD() != 0) return;
     ContextWords *context = context_of(l);
     context->finished = 0;
     context->shape = l.shape;
     store_relaxed(&context->count, state().number + 1);
-    if (l.given) store_relaxed(words(l.marks) + 2, l.given);
+    // In this order: whose launch was given is over finds that it has ended.
     store_relaxed(words(l.marks) + 1, state().number);
+    if (l.given) store_relaxed(words(l.marks) + 2, l.given);
 }

@@ -2,11 +2,11 @@
 
 // A signal to where this device cannot add: the count is stored. Blocks with the same channel do so one after the other, in the
 // order of their numbers, so that it never falls. Who has the number before stores at once, also when the launch ends early.
-AP_DEVICE void signal_by_count(u64 *sent, u64 *counter, bool release) {
+AP_DEVICE void signal_by_count(u64 *sent, u64 *counter) {
     const u64 before = fetch_add_relaxed(sent, 1);
     while (load_acquire(sent + 1) != before) pause_briefly();
-    if (release) store_release(counter, before + 1);
-    else store_relaxed(counter, before + 1);
+    // Also of a relaxed signal: whoever reads its count hears of the ones before it, which a plain store would not pass on.
+    store_release(counter, before + 1);
     store_release(sent + 1, before + 1);
 }
 
@@ -16,7 +16,7 @@ template <bool release> AP_DEVICE void signals(const Launch &l, const u32 *o, u3
     for (u32 i = mine(first); i < count; i += doers()) {
         if (o[3 * i + 1] == NOBODY) continue;
         u64 *counter = inbound(l, o[3 * i], o[3 * i + 1]);
-        if (l.sent) signal_by_count(words(l.sent) + 2 * o[3 * i + 2], counter, release);
+        if (l.sent) signal_by_count(words(l.sent) + 2 * o[3 * i + 2], counter);
         else if (release) add_release(counter, 1);
         else add_relaxed(counter, 1);
     }

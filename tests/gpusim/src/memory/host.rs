@@ -49,6 +49,8 @@ driver_calls! {
 
     fn cuMemHostRegister_v2(address: u64, bytes: usize, _flags: u32) {
         let context = context::current()?;
+        capture::refuse()?;
+        crate::stream::may_finish_device(context.device, "pin");
         if address == 0 || bytes == 0 {
             return Err(Status::INVALID_VALUE);
         }
@@ -62,6 +64,7 @@ driver_calls! {
 
     fn cuMemHostUnregister(address: u64) {
         let context = context::current()?;
+        capture::refuse()?;
         let range = registry::take(address, |range| matches!(range.kind, Kind::Registered));
         range.ok_or(Status::HOST_MEMORY_NOT_REGISTERED)?;
         crate::stream::finish_device(context.device);

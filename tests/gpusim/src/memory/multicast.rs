@@ -137,7 +137,7 @@ fn group(handle: u64) -> Result<Arc<Group>, Status> {
     }
 }
 
-driver_calls! {
+mapping_calls! {
     fn cuMulticastCreate(out: Out<u64>, prop: In<MulticastObjectProp>) {
         capture::refuse()?;
         let prop = prop.get()?;

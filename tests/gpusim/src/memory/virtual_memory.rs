@@ -76,7 +76,7 @@ fn vacant(address: u64, bytes: usize) -> Result<(), Status> {
     if registry::overlaps(address, bytes) { Err(Status::ALREADY_MAPPED) } else { Ok(()) }
 }
 
-driver_calls! {
+mapping_calls! {
     fn cuMemGetAllocationGranularity(out: Out<usize>, prop: In<MemAllocationProp>, _option: u32) {
         check(&prop.get()?)?;
         out.set(GRANULARITY)
@@ -211,15 +211,13 @@ driver_calls! {
             return Err(Status::INVALID_VALUE);
         }
         vacant(address, bytes)?;
-        if let Ok(context) = crate::context::current() {
-            crate::stream::may_finish_device(context.device, "map");
-        }
         let fits = |all: usize| offset.checked_add(bytes).is_some_and(|end| end <= all);
         let (kind, device) = match held(handle)? {
             Allocation::Memory(physical) => {
                 if !fits(physical.bytes) {
                     return Err(Status::INVALID_VALUE);
                 }
+                crate::stream::may_finish_device(physical.device, "map");
                 physical.map_at(address, offset, bytes)?;
                 let device = physical.device;
                 (Kind::Mapped(physical, handle), device)

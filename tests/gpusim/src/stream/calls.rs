@@ -117,7 +117,7 @@ driver_calls! {
     }
 
     fn cuStreamIsCapturing(stream: u64, out: Out<u32>) {
-        out.set(find(stream)?.capture().map_or(0, |capture| capture.state()))
+        out.set(find(stream)?.capture_state()?.0)
     }
 
     fn cuStreamGetCaptureInfo_v2(
@@ -128,8 +128,8 @@ driver_calls! {
         dependencies: Out<u64>,
         count: Out<usize>,
     ) {
-        let capture = find(stream)?.capture();
-        status.set(capture.as_ref().map_or(0, |capture| capture.state()))?;
+        let (state, capture) = find(stream)?.capture_state()?;
+        status.set(state)?;
         if let Some(capture) = capture {
             id.offer(capture.id);
             graph.offer(capture.id);
@@ -147,11 +147,6 @@ driver_calls! {
         out.offer(0);
         let (handle, content) = capture::end(&find(stream)?)?;
         out.set(graph::add(handle, content))
-    }
-
-    fn cuThreadExchangeStreamCaptureMode(mode: Out<u32>) {
-        let wanted = mode.get()?;
-        mode.set(capture::exchange_mode(wanted)?)
     }
 
     fn cuLaunchHostFunc(stream: u64, function: HostFunction, data: *mut c_void) {
@@ -201,5 +196,12 @@ driver_calls! {
             poll(|| holds(flags, seen(), value, 64));
             Ok(())
         }))
+    }
+}
+
+calls_without_context! {
+    fn cuThreadExchangeStreamCaptureMode(mode: Out<u32>) {
+        let wanted = mode.get()?;
+        mode.set(capture::exchange_mode(wanted)?)
     }
 }

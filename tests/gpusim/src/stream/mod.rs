@@ -109,7 +109,7 @@ pub fn may_finish_device(device: usize, kind: &str) {
     });
     if WAITS.split(',').any(|one| one == kind) {
         WAITING.fetch_add(1, Ordering::Relaxed);
-        // As seen of CUDA's driver: who loads code keeps every other caller waiting meanwhile.
+        // As seen of CUDA's driver: who loads code keeps everybody else from its context meanwhile.
         let held = (kind == "load").then(Held::new);
         finish_device(device);
         drop(held);
@@ -117,12 +117,12 @@ pub fn may_finish_device(device: usize, kind: &str) {
     }
 }
 
-/// The thread that keeps all others from calling the driver, if one does.
+/// The thread that keeps all others from the contexts, if one does.
 static HOLDER: Mutex<Option<ThreadId>> = Mutex::new(None);
 /// It does so no more.
 static RELEASED: Condvar = Condvar::new();
 
-/// No other thread's call begins while it lives.
+/// No other thread's call that makes a context current, or uses the current one, begins while it lives.
 struct Held;
 
 impl Held {
@@ -143,7 +143,7 @@ impl Drop for Held {
     }
 }
 
-/// Waits while another thread keeps all others from calling the driver.
+/// Waits while another thread keeps all others from the contexts.
 pub fn pass() {
     let own = thread::current().id();
     let mut holder = lock(&HOLDER);
@@ -158,7 +158,8 @@ impl Stream {
         Self::build(context, 0, 0, true)
     }
 
-    fn open(context: &Arc<Context>, flags: u32, priority: i32) -> Arc<Self> {
+    /// One that an application makes.
+    pub fn open(context: &Arc<Context>, flags: u32, priority: i32) -> Arc<Self> {
         let stream = Self::build(context, flags, priority, false);
         STREAMS.put(stream.handle, stream.clone());
         if flags & NON_BLOCKING == 0 {
@@ -187,6 +188,7 @@ impl Stream {
         if let Some(slot) = lock(&self.slot).as_mut() {
             return slot.add(work);
         }
+        self.unbarred()?;
         self.context.sound()?;
         let after = self.others();
         let queue = lock(&self.queue);
@@ -252,8 +254,37 @@ impl Stream {
         self.context.sound()
     }
 
-    /// Refuses, and ends the capture, while the stream is captured.
+    /// The capture that keeps the legacy stream from being used: of a stream that it would wait for.
+    fn bar(&self) -> Option<Arc<Capture>> {
+        if !self.legacy {
+            return None;
+        }
+        let blocking: Vec<_> =
+            lock(&self.context.blocking).iter().filter_map(Weak::upgrade).collect();
+        blocking.iter().find_map(|stream| stream.capture())
+    }
+
+    /// Refuses, and ends the capture, while another stream's capture keeps this one from being used.
+    fn unbarred(&self) -> Answer {
+        self.bar().map_or(Ok(()), |capture| {
+            capture.invalidate();
+            Err(Status::STREAM_CAPTURE_IMPLICIT)
+        })
+    }
+
+    /// The state of the capture that the stream is part of, 0 for none; and the capture.
+    pub fn capture_state(&self) -> Result<(u32, Option<Arc<Capture>>), Status> {
+        // As documented, the question does not end the capture.
+        if self.bar().is_some() {
+            return Err(Status::STREAM_CAPTURE_IMPLICIT);
+        }
+        let capture = self.capture();
+        Ok((capture.as_ref().map_or(0, |capture| capture.state()), capture))
+    }
+
+    /// Refuses, and ends the capture, while the stream is captured, or cannot be used for a capture.
     fn untouched(&self) -> Answer {
+        self.unbarred()?;
         match lock(&self.slot).as_ref() {
             None => Ok(()),
             Some(slot) => {

@@ -1,0 +1,59 @@
+//! Green contexts, as far as applications pass on their streams: beside the primary context, with a part of the device, which nothing
+//! here tells from all of it.
+
+use crate::abi::{Answer, Out};
+use crate::context::{self, Context, cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain};
+use crate::status::Status;
+use crate::stream::{Stream, find};
+use crate::table::Table;
+
+/// By handles of their own: calls that take a context take what `cuCtxFromGreenCtx` gives.
+static GREEN: Table<Context> = Table::new();
+
+/// What a green context must be made with: a default stream.
+const DEFAULT_STREAM: u32 = 1;
+/// What their streams must be made with: that they do not wait for the default one.
+const NON_BLOCKING: u32 = 1;
+
+/// What a call of this crate comes to.
+fn cu(code: i32) -> Answer {
+    if code == 0 { Ok(()) } else { Err(Status(code)) }
+}
+
+driver_calls! {
+    fn cuGreenCtxCreate(out: Out<u64>, _resources: u64, device: i32, flags: u32) {
+        if flags != DEFAULT_STREAM {
+            return Err(Status::INVALID_VALUE);
+        }
+        let mut primary = 0;
+        cu(cuDevicePrimaryCtxRetain(Out::to(&mut primary), device))?;
+        let context = Context::green(&context::find(primary)?);
+        let handle = context.green.as_ref().map_or(0, |(handle, _)| *handle);
+        GREEN.put(handle, context);
+        out.set(handle)
+    }
+
+    fn cuGreenCtxDestroy(green: u64) {
+        let context = GREEN.take(green).map_err(|_| Status::INVALID_CONTEXT)?;
+        context::forget(&context)?;
+        cu(cuDevicePrimaryCtxRelease_v2(context.device as i32))
+    }
+
+    fn cuCtxFromGreenCtx(out: Out<u64>, green: u64) {
+        out.set(GREEN.get(green).map_err(|_| Status::INVALID_CONTEXT)?.handle)
+    }
+
+    fn cuGreenCtxStreamCreate(out: Out<u64>, green: u64, flags: u32, priority: i32) {
+        if flags != NON_BLOCKING {
+            return Err(Status::INVALID_VALUE);
+        }
+        let context = GREEN.get(green).map_err(|_| Status::INVALID_CONTEXT)?;
+        out.set(Stream::open(&context, flags, priority.clamp(-5, 0)).handle)
+    }
+
+    fn cuStreamGetCtx_v2(stream: u64, context: Out<u64>, green: Out<u64>) {
+        let stream = find(stream)?;
+        context.set(stream.context.home())?;
+        green.set(stream.context.green.as_ref().map_or(0, |(handle, _)| *handle))
+    }
+}
