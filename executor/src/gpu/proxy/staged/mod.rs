@@ -203,6 +203,9 @@ impl Staged {
         while let Some((from, to, bytes)) = state.outbox.next_bytes() {
             let (source, target) =
                 (state.direct.source(from, bytes), state.direct.target(to, bytes));
+            if !state.outbox.is_apart(to, bytes) {
+                break;
+            }
             let (Some((own, from)), Some((region, to))) = (source, target) else { break };
             let Some(source) = self.path.lends(own).filter(|_| self.path.knows(region)) else {
                 break;

@@ -154,6 +154,8 @@ pub struct Outbox {
     waiting: VecDeque<(Post, bool)>,
     /// Of those that are, and are waited for.
     under_way: VecDeque<End>,
+    /// Where bytes go that are under way, how many, and when they have landed.
+    targets: VecDeque<(Place, u64, End)>,
     cut: u64,
     landed: u64,
     /// Of the wire's posts.
@@ -188,10 +190,25 @@ impl Outbox {
         }
     }
 
+    /// Whether bytes that come next go where none go that are under way. Those that meet some need a parcel: it is unpacked behind
+    /// the parcels before it, and told of behind what went without; but what goes without comes behind nothing.
+    pub fn is_apart(&self, to: Place, bytes: u64) -> bool {
+        let end = |place: Place, bytes: u64| place.offset.saturating_add(bytes);
+        self.targets.iter().all(|&(other, length, _)| {
+            other.region != to.region
+                || end(other, length) <= to.offset
+                || end(to, bytes) <= other.offset
+        })
+    }
+
     /// What comes next went without parcels: it has landed when `position` posts of the wire's have.
     pub fn sent(&mut self, position: u64) {
-        if self.waiting.pop_front().is_some() {
-            self.under_way.push_back(End { parcels: self.cut, position });
+        if let Some((post, _)) = self.waiting.pop_front() {
+            let end = End { parcels: self.cut, position };
+            self.under_way.push_back(end);
+            if let Post::Bytes { to, bytes, .. } = post {
+                self.targets.push_back((to, bytes, end));
+            }
         }
     }
 
@@ -223,6 +240,9 @@ impl Outbox {
             }
         };
         self.cut += 1;
+        if let Header { to, load: Load::Bytes(bytes), .. } = parcel.header {
+            self.targets.push_back((to, bytes, End { parcels: self.cut, position: 0 }));
+        }
         if whole {
             self.waiting.pop_front();
             // Behind nothing that goes without parcels.
@@ -252,6 +272,7 @@ impl Outbox {
             self.under_way.pop_front();
             self.done += 1;
         }
+        self.targets.retain(|(_, _, end)| !is_over(end));
         Ok(news)
     }
 }
@@ -329,6 +350,25 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| outbox.cut()).count(), 2);
         assert_eq!((outbox.awaited(), outbox.land(4, 4, 16), outbox.done), (17, Ok(true), 0));
         assert_eq!((outbox.land(4, 4, 17), outbox.done, outbox.posted), (Ok(true), 2, 2));
+    }
+
+    #[test]
+    fn bytes_that_go_where_some_are_under_way_are_not_apart_until_those_have_landed() {
+        let mut outbox = Outbox::default();
+        let bytes =
+            |offset| Post::Bytes { from: 64, to: place(offset), bytes: 8, unit: Unit::Bytes };
+        assert!(outbox.post(bytes(8)) && outbox.post(bytes(24)));
+        outbox.cut().unwrap();
+        outbox.sent(17);
+        let apart = |outbox: &Outbox| {
+            [0, 1, 15, 16, 17, 31, 32].map(|offset| outbox.is_apart(place(offset), 8))
+        };
+        assert_eq!(apart(&outbox), [true, false, false, true, false, false, true]);
+        assert!(outbox.is_apart(Place { region: 8, offset: 8 }, 8));
+        outbox.land(1, 1, 0).unwrap();
+        assert_eq!(apart(&outbox), [true, true, true, true, false, false, true]);
+        outbox.land(1, 1, 17).unwrap();
+        assert_eq!(apart(&outbox), [true; 7]);
     }
 
     #[test]
