@@ -53,6 +53,7 @@ pub use antiphon_bootstrap::unix::{HOST_VARIABLE, Rendezvous};
 pub use by_code::CallSeries;
 pub(crate) use groups::{Direction, Purpose, Way};
 pub use options::{KernelForm, Options};
+pub(crate) use turns::Lane;
 
 /// The bootstrap's time limit where there is to be none.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);

@@ -52,6 +52,10 @@ pub struct antiphon_config {
     pub tag_count: u64,
 }
 
+/// What `libantiphon_nccl.so` has in `reserved`, and no program: that launches follow each other whatever their streams
+/// ([`Options::one_lane`]). `ffi/nccl` says the same.
+const NCCL: i32 = 0x4e43_434c;
+
 /// A configuration that asks for nothing.
 const NOTHING: antiphon_config = antiphon_config {
     struct_size: size_of::<antiphon_config>() as u64,
@@ -123,7 +127,8 @@ pub(crate) unsafe fn asked(config: *const antiphon_config) -> Result<(Options, D
     options.wire = named(config.wire, "config.wire")?;
     options.interface = named(config.network_interface, "config.network_interface")?;
     options.reproducible = switch(config.reproducible)?.unwrap_or(options.reproducible);
-    if config.reserved != 0 {
+    options.one_lane = config.reserved == NCCL;
+    if ![0, NCCL].contains(&config.reserved) {
         let text = format!("cannot use `config.reserved`: saw {}, allowed 0", config.reserved);
         return Err(Failure::argument(text));
     }
@@ -205,6 +210,13 @@ mod tests {
         assert_eq!(asked.tags, ["fast", "mine"]);
         let patient = antiphon_config { timeout_ms: -1, ..config() };
         assert_eq!(read(&patient).unwrap().timeout, None);
+    }
+
+    #[test]
+    fn nccl_calls_have_one_lane_and_no_others() {
+        for (reserved, one_lane) in [(0, false), (NCCL, true)] {
+            assert_eq!(read(&antiphon_config { reserved, ..config() }).unwrap().one_lane, one_lane);
+        }
     }
 
     #[test]

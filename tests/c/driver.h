@@ -11,6 +11,7 @@ extern "C" {
 
 typedef struct CUstream_st *CUstream;
 typedef struct CUctx_st *CUcontext;
+typedef struct CUevent_st *CUevent;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
 typedef unsigned long long CUdeviceptr;
@@ -27,8 +28,12 @@ int cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream strea
 int cuStreamCreate(CUstream *stream, unsigned flags);
 int cuStreamSynchronize(CUstream stream);
 int cuStreamDestroy_v2(CUstream stream);
+int cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags);
 int cuStreamBeginCapture_v2(CUstream stream, unsigned mode);
 int cuStreamEndCapture(CUstream stream, CUgraph *graph);
+int cuEventCreate(CUevent *event, unsigned flags);
+int cuEventRecord(CUevent event, CUstream stream);
+int cuEventDestroy_v2(CUevent event);
 int cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph, unsigned long long flags);
 int cuGraphLaunch(CUgraphExec executable, CUstream stream);
 int cuGraphExecDestroy(CUgraphExec executable);

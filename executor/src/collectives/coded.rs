@@ -113,9 +113,10 @@ impl Collectives {
         let &Coded { dtype, op, .. } = coded;
         let code = &coded.code.with_version();
         let meeting = Meeting { name: &coded.name(), code, bytes: coded.bytes, dtype, op };
-        gpu.meet(&self.communicator().shared, &**queue, &meeting)?;
+        let shared = &self.communicator().shared;
+        gpu.meet(shared, &**queue, &meeting)?;
         // SAFETY: as this function's.
-        unsafe { self.enter(coded, Some(queue))? };
+        gpu.in_lane(shared, &**queue, || unsafe { self.enter(coded, Some(queue)) })?;
         match stream {
             // What it put there is no launch that anybody counts.
             Some(_) => self.note_copy(&**queue),

@@ -158,7 +158,8 @@ impl Communicator {
     ) -> Result<Communicator, ExecutorError> {
         // What is installed serves no transfer.
         let none = Installed::none("transfers use none");
-        let options = self.shared.options.clone().with_installed(none);
+        // All of a pair is on one stream already, whose launches and replays share what they leave.
+        let options = self.shared.options.clone().with_installed(none).with_one_lane(false);
         // Of one that leaves for a loss this rank is to hear before.
         let near = self.shared.peers[peer as usize].same_node;
         let parted = || !near || self.shared.has_left(peer);

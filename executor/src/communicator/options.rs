@@ -103,6 +103,10 @@ pub struct Options {
     /// Tags that registered plans, installed ones, and registered code, must have to serve this communicator. `ANTIPHON_TAGS` in
     /// the environment sets them, with commas between them. All ranks must say the same.
     pub tags: Vec<String>,
+    /// Whether launches on GPUs follow each other whatever streams they are on, as NCCL's calls do: each begins behind the one
+    /// before it, which all ranks make in one order, each on streams of its own choice. Those that are recorded into graphs follow
+    /// each other in their recording. Off, streams are numbered, and ranks use them alike. All ranks must say the same.
+    pub one_lane: bool,
 }
 
 impl Default for Options {
@@ -123,6 +127,7 @@ impl Default for Options {
             tuning: None,
             installed: None,
             tags: listed(&std::env::var("ANTIPHON_TAGS").unwrap_or_default()),
+            one_lane: false,
         }
     }
 }
@@ -248,6 +253,13 @@ impl Options {
     #[must_use]
     pub fn with_tags(mut self, tags: Vec<String>) -> Self {
         self.tags = tags;
+        self
+    }
+
+    /// These options with or without one lane for the launches on all streams.
+    #[must_use]
+    pub fn with_one_lane(mut self, on: bool) -> Self {
+        self.one_lane = on;
         self
     }
 

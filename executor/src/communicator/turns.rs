@@ -4,7 +4,27 @@ use super::{Log, Shared};
 use crate::error::ExecutorError;
 use antiphon_hal::{Backend, Stream};
 
+/// Where launches of a rank on a device follow each other: those of one lane share contexts, and all ranks make them in one order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// A stream, by its number in this process.
+    Stream(u64),
+    /// All streams of a communicator with [one lane](crate::communicator::Options::one_lane).
+    Called,
+    /// The same of launches that are recorded into graphs: replays come whenever the application has them come.
+    Recorded,
+}
+
 impl Shared {
+    /// The lane of a launch on a stream, which may be recorded.
+    pub fn lane(&self, stream: u64, recorded: bool) -> Lane {
+        match (self.options.one_lane, recorded) {
+            (false, _) => Lane::Stream(stream),
+            (true, false) => Lane::Called,
+            (true, true) => Lane::Recorded,
+        }
+    }
+
     /// That launches of this rank can be put into a stream.
     ///
     /// # Errors
@@ -29,6 +49,15 @@ impl Log {
     pub fn stream(&mut self, id: u64) -> u32 {
         let next = self.streams.len() as u32 + 1;
         *self.streams.entry(id).or_insert(next)
+    }
+
+    /// The number of a lane, the same on all ranks. A communicator has lanes of streams, or one for all of them.
+    pub fn lane(&mut self, lane: Lane) -> u32 {
+        match lane {
+            Lane::Stream(id) => self.stream(id),
+            Lane::Called => 1,
+            Lane::Recorded => 2,
+        }
     }
 
     /// Counts a call on a device's stream: which it is, and whether graphs may have launched others between them.

@@ -1,4 +1,4 @@
-//! Launch contexts on a device: what launches of one plan on one stream share.
+//! Launch contexts on a device: what launches of one plan share that are on one stream, or in the one lane of all streams.
 //!
 //! As on the host, channel counters, semaphores, barriers, scratch and packet flags are private to a context. What counts
 //! launches lies on the device, so that graphs that are replayed count as well.
@@ -48,7 +48,7 @@ pub struct Context {
     calls: Mutex<VecDeque<Called>>,
     /// Bytes of the elements of the call that was recorded last.
     pub recorded_element: AtomicU64,
-    /// The number of its stream, the same on all ranks.
+    /// The number of its stream, or of its lane, the same on all ranks.
     pub stream: u32,
     rank: u32,
     class: u64,
@@ -264,7 +264,10 @@ impl Context {
         if let Some(known) = self.known_kernel(kind) {
             return Ok(known);
         }
-        let compiled = Arc::new(Compiled::load(shared, gpu, &self.plan, kind)?);
+        let compiled = match gpu.kernel_elsewhere(self.plan.layout().fingerprint, kind) {
+            Some(known) => known,
+            None => Arc::new(Compiled::load(shared, gpu, &self.plan, kind)?),
+        };
         let mut variants = self.variants.lock().unwrap_or_else(PoisonError::into_inner);
         variants.insert(kind, Arc::clone(&compiled));
         Ok(compiled)

@@ -74,7 +74,7 @@ impl Gpu {
         let recorded = stream.is_capturing()?;
         let fingerprint = meeting.fingerprint();
         let mut log = shared.log();
-        let stream = log.stream(stream.id());
+        let stream = log.lane(shared.lane(stream.id(), recorded));
         if recorded {
             // As a launch that is recorded.
             log.record_on(stream);

@@ -20,6 +20,7 @@ mod context;
 mod far;
 mod groups;
 mod kernels;
+mod lane;
 mod local;
 mod lost;
 mod meetings;
@@ -40,15 +41,15 @@ mod words;
 use crate::communicator::{KernelForm, Options, Shared};
 use crate::context::ContextKey;
 use crate::error::ExecutorError;
-use crate::executor::{Call, OrderOf, mix};
+use crate::executor::{Call, mix};
 use crate::plan_cache::LoadedPlan;
 use antiphon_hal::{Device, HalError, Memory, Stream};
 use antiphon_plan::program::CallSizes;
-use antiphon_types::{DataType, ReduceOp};
 use buffers::Borrowed;
 use compiled::Compiled;
 use context::{Context, OnDevice};
 use far::{FAR_ARENA, LinkMemory, PARCELS};
+use lane::OneLane;
 use local::Family;
 use lost::Asker;
 pub use meetings::Meeting;
@@ -63,6 +64,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+use submission::Shape;
 use tables::{Slots, Tables};
 use together::Merged;
 pub use together::{Member, launch_together};
@@ -172,6 +174,8 @@ pub struct Gpu {
     graphs: Arc<()>,
     /// All that there are. Never held over a call of the driver: who ends launches looks here.
     contexts: Mutex<HashMap<ContextKey, Arc<Context>>>,
+    /// Where all launches follow each other, whatever their streams.
+    lane: Option<OneLane>,
     /// Kernels of several ranks of this process, of which this is the lowest.
     merged: Mutex<Merged>,
     /// Held while such a kernel is made.
@@ -238,24 +242,6 @@ impl RecentCalls {
     }
 }
 
-/// What distinguishes calls that need another context, kernel or other byte ranges.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Shape {
-    plan: usize,
-    sizes: CallSizes,
-    dtype: DataType,
-    op: Option<ReduceOp>,
-    stream: u64,
-    order: OrderOf,
-}
-
-impl Shape {
-    fn of((order, call): (OrderOf, &Call<'_>), sizes: CallSizes, stream: &dyn Stream) -> Self {
-        let plan = Arc::as_ptr(call.plan).addr();
-        Shape { plan, sizes, dtype: call.dtype, op: call.op, stream: stream.id(), order }
-    }
-}
-
 /// How long launches that were told to end may take for it.
 const QUIET_LIMIT: Duration = Duration::from_secs(5);
 /// How long the end of a communicator waits for replays that have not begun, of which nobody tells, while graphs are there.
@@ -297,6 +283,7 @@ impl Gpu {
             recorded: Mutex::default(),
             graphs: Arc::default(),
             contexts: Mutex::default(),
+            lane: options.one_lane.then(OneLane::default),
             merged: Mutex::default(),
             merging: Mutex::default(),
             family: Family::of(identity, &**device),
@@ -348,7 +335,7 @@ impl Gpu {
         Gpu::admits(shared, plan)?;
         let sized = plan.sized(shape.sizes);
         sized.program(plan.layout(), shared.rank).map_err(|error| plan.lower_error(error))?;
-        let stream = shared.log().stream(shape.stream);
+        let stream = shared.log().lane(shape.lane);
         ContextKey::new(shared, plan, stream, shape.sizes)
     }
 

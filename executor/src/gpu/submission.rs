@@ -4,14 +4,15 @@ use super::buffers::Buffers;
 use super::calls::Shown;
 use super::context::{Called, Context, Given, Reader};
 use super::words::Words;
-use super::{Gpu, Recent, Shape};
-use crate::communicator::{CallSeries, Shared};
+use super::{Gpu, Recent};
+use crate::communicator::{CallSeries, Lane, Shared};
 use crate::error::ExecutorError;
 use crate::executor::{Call, OrderOf};
 use crate::shared::arena::BlockBytes;
 use antiphon_codegen::abi::Launch;
 use antiphon_hal::{Event, Stream};
 use antiphon_plan::program::CallSizes;
+use antiphon_types::{DataType, ReduceOp};
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,6 +24,25 @@ const ELEMENT_BLOCKS: u64 = 64;
 /// Thread blocks for a kernel that goes over so many elements by itself.
 pub(super) fn blocks_over(elements: u64) -> u32 {
     elements.div_ceil(ELEMENTS_OF_BLOCK).clamp(1, ELEMENT_BLOCKS) as u32
+}
+
+/// What distinguishes calls that need another context, kernel or other byte ranges.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Shape {
+    pub plan: usize,
+    pub sizes: CallSizes,
+    pub dtype: DataType,
+    pub op: Option<ReduceOp>,
+    pub lane: Lane,
+    pub order: OrderOf,
+}
+
+impl Shape {
+    /// That of a call which comes in this order, in a lane.
+    pub fn of((order, call): (OrderOf, &Call<'_>), sizes: CallSizes, lane: Lane) -> Self {
+        let plan = Arc::as_ptr(call.plan).addr();
+        Shape { plan, sizes, dtype: call.dtype, op: call.op, lane, order }
+    }
 }
 
 /// The event that was put behind a launch.
@@ -53,12 +73,16 @@ impl Gpu {
         shared.takes(&**stream)?;
         let lacking = |error| shared.lacking(error);
         let watch = self.watch(shared).map_err(lacking)?;
-        let shape = Shape::of((order, call), sizes, &**stream);
+        let recorded = stream.is_capturing()?;
+        let shape = Shape::of((order, call), sizes, shared.lane(stream.id(), recorded));
         let recent = &self.recall(shared, call, shape).map_err(lacking)?;
         let turn = recent.context.turn();
-        let recorded = stream.is_capturing()?;
         let seat = (&**stream, recorded);
         let ready = self.ready(shared, recent, call, blocks, seat).map_err(lacking)?;
+        let mut lane = self.lane_turn();
+        if let Some(lane) = &mut lane {
+            lane.enter(&**stream, recorded).map_err(lacking)?;
+        }
         let launching = self.underway.launching();
         let number = self.number(shared, recent, call, ready.recorded);
         let launch = self.parameter(shared, recent, &ready, number);
@@ -68,8 +92,14 @@ impl Gpu {
         let launched = unsafe { self.submit(shared, recent, call, &launch, sent, &mut enqueued) };
         let behind = enqueued && number > 0;
         let behind = behind.then(|| recent.context.end(&**stream, false));
+        let event = behind.as_ref().and_then(|behind| behind.clone().ok());
         self.settle(shared, recent, number, behind, launched)?;
+        if let Some(lane) = &mut lane {
+            lane.leave(&**stream, recorded, event)
+                .inspect_err(|error| shared.fail(error.clone()))?;
+        }
         drop(launching);
+        drop(lane);
         drop(turn);
         watch.look();
         Ok(())

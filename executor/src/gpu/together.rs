@@ -10,8 +10,8 @@
 
 use super::compiled::{Compiled, Kind};
 use super::context::Context;
-use super::submission::{Behind, Ready};
-use super::{Gpu, Recent, Shape};
+use super::submission::{Behind, Ready, Shape};
+use super::{Gpu, Recent};
 use crate::communicator::Shared;
 use crate::context::ContextKey;
 use crate::error::ExecutorError;
@@ -93,8 +93,9 @@ pub unsafe fn launch_together(members: &[Member<'_>]) -> Result<(), ExecutorErro
 }
 
 impl Member<'_> {
-    fn shape(&self) -> Shape {
-        Shape::of((self.order, self.call), self.sizes, &**self.stream)
+    fn shape(&self, recorded: bool) -> Shape {
+        let lane = self.shared.lane(self.stream.id(), recorded);
+        Shape::of((self.order, self.call), self.sizes, lane)
     }
 
     /// Launches it as a kernel of its own.
@@ -180,8 +181,8 @@ unsafe fn launch_group(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
         member.shared.takes(&**member.stream)?;
         member.gpu.watch(member.shared).map_err(lacking)?;
     }
-    let Some(recent) = find(members).map_err(lacking)? else { return Ok(false) };
     let recorded = one_graph_or_none(members)?;
+    let Some(recent) = find(members, recorded).map_err(lacking)? else { return Ok(false) };
     // In the order of ranks, as everybody who wants several: nobody waits in a circle.
     let turns: Vec<_> = recent.iter().map(|recent| recent.context.turn()).collect();
     let mut prepared = Vec::with_capacity(members.len());
@@ -191,6 +192,12 @@ unsafe fn launch_group(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
         let ready = gpu.ready(shared, recent, call, blocks, (stream, recorded));
         let ready = ready.map_err(lacking)?;
         prepared.push(Prepared { member, recent, ready, number: 0 });
+    }
+    let mut lanes: Vec<_> = members.iter().map(|member| member.gpu.lane_turn()).collect();
+    for (member, lane) in members.iter().zip(&mut lanes) {
+        if let Some(lane) = lane {
+            lane.enter(&**member.stream, recorded).map_err(lacking)?;
+        }
     }
     let launching = members[0].gpu.underway.launching();
     // Nothing is refused any more, so that a launch of some is a launch of all.
@@ -211,21 +218,31 @@ unsafe fn launch_group(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
     });
     let finished: Vec<_> = finished.collect();
     let mut ends: Vec<(u64, Behind)> = Vec::new();
-    for (one, own) in prepared.iter().zip(finished) {
+    for ((one, own), lane) in prepared.iter().zip(finished).zip(&mut lanes) {
         let Member { shared, gpu, stream, .. } = one.member;
         let behind = (enqueued && one.number > 0).then(|| {
-            if let Some((_, known)) = ends.iter().find(|(id, _)| *id == stream.id()) {
+            let same = ends.iter().find(|(id, _)| *id == stream.id());
+            // In a lane streams wait for it, and another rank's soon stands for a launch that may wait for this rank's next.
+            if let Some((_, known)) = same.filter(|_| lane.is_none()) {
                 return known.clone();
             }
             let made = one.recent.context.end(&***stream, true);
             ends.push((stream.id(), made.clone()));
             made
         });
+        let event = behind.as_ref().and_then(|behind| behind.clone().ok());
         let settled = gpu.settle(shared, one.recent, one.number, behind, own);
-        failed = failed.or(settled.err());
+        let left = settled.and_then(|()| match lane {
+            Some(lane) => lane
+                .leave(&***stream, recorded, event)
+                .inspect_err(|error| shared.fail(error.clone())),
+            None => Ok(()),
+        });
+        failed = failed.or(left.err());
     }
     drop(launching);
     drop(prepared);
+    drop(lanes);
     drop(turns);
     for member in members {
         if let Some(watch) = member.gpu.watch.get() {
@@ -258,23 +275,27 @@ fn one_graph_or_none(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
 
 /// Finds or makes the contexts of the members' calls. `None` if they are to be kernels of their own, because that of all of them would
 /// have to be loaded beside a launch, which may wait for theirs, and the driver for it.
-fn find(members: &[&Member<'_>]) -> Result<Option<Vec<Arc<Recent>>>, ExecutorError> {
+fn find(
+    members: &[&Member<'_>],
+    recorded: bool,
+) -> Result<Option<Vec<Arc<Recent>>>, ExecutorError> {
     let ranks: Vec<u32> = members.iter().map(|member| member.shared.rank).collect();
-    let known = |member: &&Member<'_>| member.gpu.recent().find(member.shape(), &ranks);
+    let shape = |member: &Member<'_>| member.shape(recorded);
+    let known = |member: &&Member<'_>| member.gpu.recent().find(shape(member), &ranks);
     if let Some(recent) = members.iter().map(known).collect() {
         return Ok(Some(recent));
     }
     let own = members[0];
     let plan = own.call.plan;
     let keys =
-        members.iter().map(|member| member.gpu.key(member.shared, member.call, member.shape()));
+        members.iter().map(|member| member.gpu.key(member.shared, member.call, shape(member)));
     let keys = keys.collect::<Result<Vec<_>, _>>()?;
     let known = |position: usize| {
         let (member, key) = (members[position], keys[position]);
         let parts = own.gpu.known_parts(own, &ranks);
         let kernel = |_: &Context| Some(Arc::clone(parts.as_ref()?.get(position)?));
         let parts = member.gpu.prepared(key, member.sizes, kernel)?;
-        Some(member.gpu.keep_call(member.call, member.shape(), &ranks, parts))
+        Some(member.gpu.keep_call(member.call, shape(member), &ranks, parts))
     };
     // One device, and one communicator.
     let family = &own.gpu.family;
@@ -310,7 +331,7 @@ fn find(members: &[&Member<'_>]) -> Result<Option<Vec<Arc<Recent>>>, ExecutorErr
         let Member { shared, gpu, call, sizes, .. } = member;
         let own_part = |_: &Context| Ok(Arc::clone(&parts[position]));
         let parts = gpu.prepare(shared, call.plan, (key, *sizes), own_part)?;
-        found.push(gpu.keep_call(call, member.shape(), &ranks, parts));
+        found.push(gpu.keep_call(call, shape(member), &ranks, parts));
     }
     Ok(Some(found))
 }

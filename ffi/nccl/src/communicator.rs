@@ -255,6 +255,10 @@ unsafe fn blocks(config: *const Config, otherwise: bool) -> Result<bool> {
     Ok(blocking != 0)
 }
 
+/// What tells `libantiphon.so` that calls follow each other whatever their streams, as NCCL has it: `ffi/src/config.rs` says the
+/// same.
+const ONE_LANE: i32 = 0x4e43_434c;
+
 /// How communicators of `libantiphon.so` behave; `devices` names those of their buffers, and outlives the result.
 fn options(devices: &CStr, limit: Option<Duration>) -> Options {
     let timeout_ms = limit.map_or(-1, |limit| limit.as_millis() as i64);
@@ -268,7 +272,7 @@ fn options(devices: &CStr, limit: Option<Duration>) -> Options {
         wire,
         network_interface,
         reproducible: 0,
-        reserved: 0,
+        reserved: ONE_LANE,
         device: devices.as_ptr(),
         block_threads: 0,
     }
@@ -488,6 +492,9 @@ pub unsafe fn shrink(
     unsafe { group::join(ask, make) }
 }
 
+/// The function that tells what became of a communicator.
+const ASYNC_ERROR: &str = "ncclCommGetAsyncError";
+
 /// Writes what broke a communicator, of which `ncclGetLastError` then says why, or whether its making or its end is under way, or
 /// the making of others of it. What broke one that this rank has revoked is of no interest.
 ///
@@ -497,8 +504,8 @@ pub unsafe fn async_error(comm: Comm, out: *mut c_int) -> Result<()> {
     let (out, library) = (place(out, "asyncError")?, library()?);
     // SAFETY: as this function's.
     if let Some(making) = unsafe { handle::awaited(comm) } {
-        let code =
-            making.map_or_else(|failure| failure::failed(&failure), |()| result::IN_PROGRESS);
+        let failed = |failure| failure::still_failed(ASYNC_ERROR, &failure);
+        let code = making.map_or_else(failed, |()| result::IN_PROGRESS);
         // SAFETY: as this function's.
         unsafe { out.write(code) };
         return Ok(());
@@ -515,7 +522,7 @@ pub unsafe fn async_error(comm: Comm, out: *mut c_int) -> Result<()> {
     let own = if communicator.is_revoked() { Ok(()) } else { library.outcome(code) };
     let own = own.and_then(|()| communicator.untold().map_or(Ok(()), Err));
     let code = match (own, &communicator.real) {
-        (Err(broken), _) => failure::failed(&broken),
+        (Err(broken), _) => failure::still_failed(ASYNC_ERROR, &broken),
         (Ok(()), Some(real)) => real.error(),
         (Ok(()), None) => result::SUCCESS,
     };

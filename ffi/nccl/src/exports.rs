@@ -84,7 +84,7 @@ macro_rules! exports {
             pub(super) unsafe fn $name($($argument: $type),*) -> c_int {
                 static ENTRY: Entry = Entry::new(stringify!($name));
                 match ENTRY.real() {
-                    Ok(None) => run(|| {
+                    Ok(None) => run(ENTRY.name, || {
                         $(let _ = $argument;)*
                         // SAFETY: as the function of this name in NCCL's header.
                         #[allow(unused_unsafe)]
@@ -102,7 +102,7 @@ macro_rules! exports {
                         // SAFETY: as the function of this name in NCCL's header.
                         failure::theirs(unsafe { function($($argument),*) })
                     }
-                    Err(refusal) => failure::failed(refusal),
+                    Err(refusal) => failure::failed(ENTRY.name, refusal),
                 }
             })*
         }
@@ -291,14 +291,14 @@ others! {
     ncclGetLastError pncclGetLastError(comm: Comm) -> *const c_char = { let _ = comm; c"".as_ptr() }, or c"".as_ptr(), first failure::last();
     ncclResetDebugInit pncclResetDebugInit() -> () = {}, or ();
     ncclParamDumpAll pncclParamDumpAll() -> () = dump_parameters(), or ();
-    ncclTeamWorld pncclTeamWorld(comm: Comm) -> Team = failure::or_say(NOBODY, team::world(comm)), or NOBODY;
-    ncclTeamRail pncclTeamRail(comm: Comm) -> Team = failure::or_say(NOBODY, team::world(comm)), or NOBODY;
-    ncclTeamLsa pncclTeamLsa(comm: Comm) -> Team = failure::or_say(NOBODY, team::reached(comm)), or NOBODY;
-    ncclTeamCft pncclTeamCft(comm: Comm, mode: c_int) -> Team = { let _ = mode; failure::or_say(NOBODY, team::reached(comm)) }, or NOBODY;
-    ncclTeamCftMultimem pncclTeamCftMultimem(comm: Comm) -> Team = failure::or_say(NOBODY, team::reached(comm)), or NOBODY;
-    ncclTeamRankToWorld pncclTeamRankToWorld(comm: Comm, team: Team, rank: c_int) -> c_int = failure::or_say(-1, team::to_world(comm, team, rank)), or -1;
-    ncclTeamRankToLsa pncclTeamRankToLsa(comm: Comm, team: Team, rank: c_int) -> c_int = failure::or_say(-1, team::to_reached(comm, team, rank)), or -1;
-    ncclLLA2ACalcSlots pncclLLA2ACalcSlots(maxElts: c_int, maxEltSize: c_int) -> c_int = { let _ = (maxElts, maxEltSize); failure::or_say(0, for_kernels("count slots")) }, or 0;
+    ncclTeamWorld pncclTeamWorld(comm: Comm) -> Team = failure::or_say("ncclTeamWorld", NOBODY, team::world(comm)), or NOBODY;
+    ncclTeamRail pncclTeamRail(comm: Comm) -> Team = failure::or_say("ncclTeamRail", NOBODY, team::world(comm)), or NOBODY;
+    ncclTeamLsa pncclTeamLsa(comm: Comm) -> Team = failure::or_say("ncclTeamLsa", NOBODY, team::reached(comm)), or NOBODY;
+    ncclTeamCft pncclTeamCft(comm: Comm, mode: c_int) -> Team = { let _ = mode; failure::or_say("ncclTeamCft", NOBODY, team::reached(comm)) }, or NOBODY;
+    ncclTeamCftMultimem pncclTeamCftMultimem(comm: Comm) -> Team = failure::or_say("ncclTeamCftMultimem", NOBODY, team::reached(comm)), or NOBODY;
+    ncclTeamRankToWorld pncclTeamRankToWorld(comm: Comm, team: Team, rank: c_int) -> c_int = failure::or_say("ncclTeamRankToWorld", -1, team::to_world(comm, team, rank)), or -1;
+    ncclTeamRankToLsa pncclTeamRankToLsa(comm: Comm, team: Team, rank: c_int) -> c_int = failure::or_say("ncclTeamRankToLsa", -1, team::to_reached(comm, team, rank)), or -1;
+    ncclLLA2ACalcSlots pncclLLA2ACalcSlots(maxElts: c_int, maxEltSize: c_int) -> c_int = { let _ = (maxElts, maxEltSize); failure::or_say("ncclLLA2ACalcSlots", 0, for_kernels("count slots")) }, or 0;
 }
 
 /// What some versions of NCCL's header have `ncclResetDebugInit` be.

@@ -1,6 +1,7 @@
 //! Why a function fails: a result of NCCL's, and a text for `ncclGetLastError`.
 
 use crate::library::Library;
+use crate::said::say;
 use crate::types::result;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -119,6 +120,14 @@ pub fn remember(text: &str) {
     let _ = LAST.try_with(|last| last.replace(text));
 }
 
+/// Whether this is the text of this thread's last failure.
+fn is_last(text: &str) -> bool {
+    let is = |last: &RefCell<Option<CString>>| {
+        last.borrow().as_ref().is_some_and(|last| last.as_bytes() == text.as_bytes())
+    };
+    LAST.try_with(is).unwrap_or(false)
+}
+
 /// The text of this thread's last failure, if it was one of this library; it stays until the next.
 pub fn last() -> Option<*const c_char> {
     let kept = LAST.try_with(|last| last.borrow().as_ref().map(|text| text.as_ptr()));
@@ -138,30 +147,40 @@ pub fn run_or<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(otherwise)
 }
 
-/// What a function returns that has no result of NCCL's: a failure leaves its text.
-pub fn or_say<T>(otherwise: T, outcome: Result<T>) -> T {
+/// What a function of this name returns that has no result of NCCL's: a failure leaves its text.
+pub fn or_say<T>(function: &str, otherwise: T, outcome: Result<T>) -> T {
     outcome.unwrap_or_else(|failure| {
-        remember(&failure.text);
+        failed(function, &failure);
         otherwise
     })
 }
 
-/// Runs the body of a function: no panic gets out, and a failure leaves its text.
+/// Runs the body of a function of this name: no panic gets out, and a failure leaves its text.
 #[inline(always)]
-pub fn run<T: Outcome>(body: impl FnOnce() -> Result<T>) -> c_int {
+pub fn run<T: Outcome>(function: &str, body: impl FnOnce() -> Result<T>) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(outcome)) => outcome.code(),
-        Ok(Err(failure)) => failed(&failure),
+        Ok(Err(failure)) => failed(function, &failure),
         Err(_) => {
             let text = "internal error of Antiphon; please report it".to_owned();
-            failed(&Failure { code: result::INTERNAL, text, unserved: false })
+            failed(function, &Failure { code: result::INTERNAL, text, unserved: false })
         }
     }
 }
 
-/// Keeps the text of a failure; its result.
+/// Keeps the text of a failure of a function of this name, and tells who asks for it; its result.
 #[cold]
-pub fn failed(failure: &Failure) -> c_int {
+pub fn failed(function: &str, failure: &Failure) -> c_int {
+    say(function, &failure.text);
+    remember(&failure.text);
+    failure.code
+}
+
+/// The same for who asks again and again: what it is told each time is said once.
+pub fn still_failed(function: &str, failure: &Failure) -> c_int {
+    if !is_last(&failure.text) {
+        say(function, &failure.text);
+    }
     remember(&failure.text);
     failure.code
 }
@@ -194,8 +213,8 @@ mod tests {
     #[test]
     fn the_last_failure_is_of_whoever_failed_last() {
         assert_eq!(last_text(), None);
-        assert_eq!(run(|| Err::<(), _>(Failure::usage("mine"))), result::INVALID_USAGE);
-        assert_eq!(run(|| Ok(Progress::UnderWay)), result::IN_PROGRESS);
+        assert_eq!(run("try", || Err::<(), _>(Failure::usage("mine"))), result::INVALID_USAGE);
+        assert_eq!(run("try", || Ok(Progress::UnderWay)), result::IN_PROGRESS);
         assert_eq!(last_text().as_deref(), Some("mine"));
         assert_eq!(theirs(result::SUCCESS), result::SUCCESS);
         assert_eq!(last_text().as_deref(), Some("mine"));
@@ -222,7 +241,7 @@ mod tests {
 
     #[test]
     fn no_panic_gets_out() {
-        assert_eq!(run::<()>(|| panic!("oh")), result::INTERNAL);
+        assert_eq!(run::<()>("try", || panic!("oh")), result::INTERNAL);
         assert!(last_text().is_some_and(|text| text.contains("please report it")));
         assert_eq!(run_or(7, || panic!("oh")), 7);
     }

@@ -6,10 +6,11 @@
 //! buffers are where nothing here serves them ([`way`]).
 //!
 //! Conventions, once for all functions:
-//! - a function succeeds only if it did what it says; else it returns an error of NCCL's, and `ncclGetLastError` has the reason;
+//! - a function succeeds only if it did what it says; else it returns an error of NCCL's, and `ncclGetLastError` has the reason,
+//!   which is also [said](said) on standard error if the environment asks for it;
 //! - no panic gets out, and nothing ends the process;
 //! - on the host, calls are complete on return, those of a group when the group ends: streams are not looked at; on devices
-//!   they are put into the program's streams.
+//!   they are put into the program's streams, behind the communicator's calls before them.
 
 // The names are NCCL's.
 #![allow(non_snake_case)]
@@ -32,6 +33,7 @@ mod memory;
 mod numbers;
 mod place;
 mod refused;
+mod said;
 mod scaled;
 mod team;
 mod types;

@@ -121,4 +121,12 @@ fn every_call_of_the_header_does_what_the_page_says() {
         }
     }
     assert_eq!(unshown(&rows(), Column::Host, &shown.read()), [""; 0]);
+
+    // Who asks for it sees the failures, by function and with their reasons.
+    let mut command = on_host(&program);
+    command.arg("2").env("LD_LIBRARY_PATH", folder).env("NCCL_DEBUG", "WARN");
+    let output = command.output().expect("it ran before");
+    let told = String::from_utf8_lossy(&output.stderr);
+    let line = "[WARN antiphon_nccl] ncclAllReduce: cannot use a reduction: saw 65536, ";
+    assert!(told.lines().any(|told| told.starts_with(line)), "{told}");
 }

@@ -153,6 +153,68 @@ void spelled(const Rank& own) {
     own.expect(__LINE__, world * got, [&](std::size_t i) { return value(static_cast<int>(i / got), from[me] + i % got); });
 }
 
+// Each rank chooses its streams for itself, and changes them as it likes: a call sees what the one before has left on whatever stream.
+void streams(const Rank& own) {
+    const auto [rank, comm, stream, in, out] = own;
+    const int me = rank;
+    cudaStream_t others[2];
+    for (cudaStream_t& other : others) CUDA(cuStreamCreate(&other, 1));
+    OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, comm, stream));
+    int32_t times = 1;
+    for (int call = 0; call < 50; call++) {
+        // As a program that makes a call now in this stream and now in that, on one rank alone.
+        const cudaStream_t chosen = me == 0 ? others[call % 2] : call % 3 == 0 ? nullptr : stream;
+        if (call % 5 < 2) {
+            OK(ncclAllReduce(own.receive(), own.receive(), count, ncclInt32, ncclSum, comm, chosen));
+            times *= world;
+        } else if (call % 5 < 4) {
+            OK(ncclBroadcast(own.receive(), own.receive(), count, ncclInt32, call % world, comm, chosen));
+        } else {
+            // In a stream that is gone before the next call.
+            cudaStream_t goes;
+            CUDA(cuStreamCreate(&goes, 1));
+            OK(ncclAllReduce(own.receive(), own.receive(), count, ncclInt32, ncclMax, comm, me == 0 ? stream : goes));
+            CUDA(cuStreamDestroy_v2(goes));
+        }
+    }
+    OK(ncclAllReduce(own.receive(), own.receive(), count, ncclInt32, ncclMin, comm, stream));
+    own.expect(__LINE__, count, [times](std::size_t i) { return times * sum(i); });
+
+    // Several streams of a group, and others on the other rank.
+    OK(ncclGroupStart());
+    OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, comm, others[me]));
+    OK(ncclAllReduce(own.receive(), own.receive(), count, ncclInt32, ncclSum, comm, stream));
+    OK(ncclGroupEnd());
+    own.expect(__LINE__, count, [](std::size_t i) { return world * sum(i); });
+
+    // Recorded: the first call in a stream of its own on rank 0 alone.
+    CUgraph graph;
+    CUgraphExec executable;
+    CUevent forked, joined;
+    CUDA(cuEventCreate(&forked, 2));
+    CUDA(cuEventCreate(&joined, 2));
+    CUDA(cuStreamBeginCapture_v2(stream, own_thread));
+    CUDA(cuEventRecord(forked, stream));
+    CUDA(cuStreamWaitEvent(others[0], forked, 0));
+    OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, comm, me == 0 ? others[0] : stream));
+    OK(ncclAllReduce(own.receive(), own.receive(), count, ncclInt32, ncclSum, comm, stream));
+    CUDA(cuEventRecord(joined, others[0]));
+    CUDA(cuStreamWaitEvent(stream, joined, 0));
+    CUDA(cuStreamEndCapture(stream, &graph));
+    CUDA(cuGraphInstantiateWithFlags(&executable, graph, 0));
+    for (int32_t more = 1; more <= 3; more++) {
+        own.fill(more);
+        CUDA(cuGraphLaunch(executable, stream));
+        own.expect(__LINE__, count, [more](std::size_t i) { return world * (sum(i) + world * more); });
+    }
+    CUDA(cuGraphExecDestroy(executable));
+    CUDA(cuGraphDestroy(graph));
+    CUDA(cuEventDestroy_v2(forked));
+    CUDA(cuEventDestroy_v2(joined));
+    own.fill(0);
+    for (const cudaStream_t other : others) CUDA(cuStreamDestroy_v2(other));
+}
+
 // What programs register.
 void registered(const Rank& own) {
     const auto [rank, comm, stream, in, out] = own;
@@ -357,6 +419,7 @@ void run(const std::string& way, const ncclUniqueId& id, int rank) {
         beside(own, on(rank + 1));
     } else {
         collectives(own);
+        streams(own);
         spelled(own);
         registered(own);
         shrunk(own);
@@ -410,6 +473,26 @@ void together(const int (&devices)[world]) {
         OK(ncclGroupEnd());
         for (const Rank& own : ranks)
             own.expect(__LINE__, world * count, [](std::size_t i) { return value(static_cast<int>(i / count), i % count); });
+    }
+    // Each rank changes its stream in its own way, and nobody waits between the calls.
+    cudaStream_t others[world];
+    for (const Rank& own : ranks) {
+        use(devices[own.rank]);
+        CUDA(cuStreamCreate(&others[own.rank], 1));
+    }
+    for (int turn = 0; turn < 6; turn++) {
+        OK(ncclGroupStart());
+        for (const Rank& own : ranks) {
+            const void* from = turn == 0 ? own.send() : own.receive();
+            const cudaStream_t chosen = turn % (own.rank + 2) == 0 ? others[own.rank] : own.stream;
+            OK(ncclAllReduce(from, own.receive(), count, ncclInt32, ncclSum, own.comm, chosen));
+        }
+        OK(ncclGroupEnd());
+    }
+    for (const Rank& own : ranks) {
+        own.expect(__LINE__, count, [](std::size_t i) { return 32 * sum(i); });
+        use(devices[own.rank]);
+        CUDA(cuStreamDestroy_v2(others[own.rank]));
     }
     // Who finalizes in a group waits for what it launches.
     OK(ncclGroupStart());

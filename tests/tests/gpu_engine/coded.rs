@@ -36,8 +36,8 @@ enum Fault {
 
 /// Copies what it is to send by the stream, and sums the copies by a plan.
 #[derive(Default)]
-struct Adding {
-    calls: AtomicU32,
+pub(crate) struct Adding {
+    pub calls: AtomicU32,
     /// The copies, which replays use as well.
     kept: Mutex<Vec<Arc<dyn Memory>>>,
     fault: Option<Fault>,
@@ -84,27 +84,27 @@ impl Code for Adding {
 }
 
 /// A registry with code for unsigned numbers, so that others are served by what is built in.
-fn adding() -> (Registry, Arc<Adding>) {
+pub(crate) fn adding() -> (Registry, Arc<Adding>) {
     let (registry, code) = (Registry::new(), Arc::new(Adding::default()));
     let terms = Terms { dtypes: vec![DataType::U32], ..Terms::default() };
     registry.register_code("adding", 1, Arc::clone(&code) as _, terms).unwrap();
     (registry, code)
 }
 
-fn over(registry: &Registry) -> Options {
+pub(crate) fn over(registry: &Registry) -> Options {
     options().with_registry(registry.clone())
 }
 
 /// One rank, and its buffers: each call of a chain reads what the one before has written.
-struct Rank {
-    on: Collectives,
+pub(crate) struct Rank {
+    pub on: Collectives,
     rank: u32,
     stream: Arc<dyn Stream>,
     buffers: [Arc<dyn Memory>; 4],
 }
 
 impl Rank {
-    fn new(communicator: &Communicator, stream: Arc<dyn Stream>) -> Self {
+    pub fn new(communicator: &Communicator, stream: Arc<dyn Stream>) -> Self {
         let (on, rank) = (Collectives::new(communicator).unwrap(), communicator.rank());
         let buffers = [0; 4].map(|_| communicator.allocate(BYTES).unwrap());
         Rank { on, rank, stream, buffers }
@@ -115,7 +115,7 @@ impl Rank {
     }
 
     /// Values of a round; nothing of what came before is left.
-    fn fill(&self, round: u32) {
+    pub fn fill(&self, round: u32) {
         let values: Vec<u32> = (0..ELEMENTS).map(|at| Self::value(self.rank, round, at)).collect();
         let nothing = vec![u32::MAX; ELEMENTS];
         let stream = self.on.communicator().stream().unwrap();
@@ -128,7 +128,7 @@ impl Rank {
     }
 
     /// The sum of a buffer's elements over all ranks, in the next buffer.
-    fn request(&self, from: usize, dtype: DataType) -> Request {
+    pub fn request(&self, from: usize, dtype: DataType) -> Request {
         Request {
             what: What::AllReduce,
             input: self.buffers[from].address().cast_const(),
@@ -146,7 +146,7 @@ impl Rank {
     }
 
     /// Checks what is in a buffer behind so many sums.
-    fn check(&self, sums: usize, round: u32, how: &str) {
+    pub fn check(&self, sums: usize, round: u32, how: &str) {
         let mut found = vec![0u32; ELEMENTS];
         let stream = self.on.communicator().stream().unwrap();
         let from = self.buffers[sums].address().cast_const();

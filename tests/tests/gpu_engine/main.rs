@@ -18,6 +18,7 @@ mod handed;
 mod heard;
 mod hosts;
 mod islands;
+mod lane;
 mod methods;
 mod plans;
 mod ports;

@@ -1,0 +1,148 @@
+//! One lane for the launches of a rank on all streams, as NCCL's interface has it: each begins behind the one before it, so that ranks
+//! choose their streams for themselves, and no two of a rank's kernels wait for peers side by side.
+//!
+//! Behind each call there is an event, and a call on another stream than the last one's has its stream wait for that. The last call's
+//! stream itself is not asked for anything: the application may have destroyed it.
+//!
+//! What is recorded into a graph has a lane of its own, which begins anew with each recording: a recording waits for nothing
+//! outside of it. Whether the last one still goes on says a stream that is the rank's own, the *witness*: it is drawn into a
+//! recording by the first call there, and comes out with its end. As with events of the application's, calls go into one recording at
+//! a time: the driver refuses those that would join two.
+
+use super::Gpu;
+use super::compiled::{Compiled, Kind};
+use crate::communicator::Shared;
+use crate::error::ExecutorError;
+use antiphon_hal::{Backend, Device, Event, Stream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The lane of a rank: who puts a call into it has the turn.
+#[derive(Debug, Default)]
+pub struct OneLane(Mutex<Ends>);
+
+/// Where the lane ends.
+#[derive(Debug, Default)]
+struct Ends {
+    called: Option<End>,
+    /// In the recording that the witness is in.
+    recorded: Option<End>,
+    witness: Option<Arc<dyn Stream>>,
+}
+
+/// The last call.
+#[derive(Debug)]
+struct End {
+    stream: u64,
+    behind: Arc<dyn Event>,
+}
+
+/// Whoever has this puts calls into the lane, alone.
+pub struct LaneTurn<'a> {
+    device: &'a dyn Device,
+    ends: MutexGuard<'a, Ends>,
+}
+
+impl Gpu {
+    /// Waits for the turn to put a call into the lane; none where streams are independent of each other. It comes behind the turns
+    /// of contexts, and of several ranks they are taken in their order.
+    pub fn lane_turn(&self) -> Option<LaneTurn<'_>> {
+        let OneLane(ends) = self.lane.as_ref()?;
+        let ends = ends.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(LaneTurn { device: &*self.device, ends })
+    }
+
+    /// The kernel that another context of a plan has, where streams share a lane: what is recorded into a graph is to load nothing
+    /// that was loaded for a call.
+    pub fn kernel_elsewhere(&self, plan: u64, kind: Kind) -> Option<Arc<Compiled>> {
+        self.lane.as_ref()?;
+        let known = self.known();
+        let of_plan = known.iter().filter(|(key, _)| key.plan == plan);
+        of_plan.map(|(_, context)| context).find_map(|context| context.known_kernel(kind))
+    }
+
+    /// Has code put its work into a stream, as one call of the lane.
+    pub fn in_lane(
+        &self,
+        shared: &Shared,
+        stream: &dyn Stream,
+        work: impl FnOnce() -> Result<(), ExecutorError>,
+    ) -> Result<(), ExecutorError> {
+        // What the code launches has turns of its own.
+        let enters = || match self.lane_turn() {
+            Some(mut lane) => lane.enter(stream, stream.is_capturing()?),
+            None => Ok(()),
+        };
+        let leaves = || match self.lane_turn() {
+            Some(mut lane) => lane.leave(stream, stream.is_capturing()?, None),
+            None => Ok(()),
+        };
+        enters().map_err(|error| shared.lacking(error))?;
+        work()?;
+        leaves().inspect_err(|error| shared.fail(error.clone()))
+    }
+}
+
+impl LaneTurn<'_> {
+    /// Has a stream wait for the lane's last call.
+    pub fn enter(&mut self, stream: &dyn Stream, recorded: bool) -> Result<(), ExecutorError> {
+        if recorded && !self.goes_on()? {
+            self.ends.recorded = None;
+        }
+        let end = if recorded { &self.ends.recorded } else { &self.ends.called };
+        match end {
+            Some(end) if !self.is_behind(stream, end) => Ok(stream.wait(&*end.behind)?),
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes the call that was put into a stream, which this event is behind; makes one where there is none that stands for this
+    /// call until the lane's next.
+    pub fn leave(
+        &mut self,
+        stream: &dyn Stream,
+        recorded: bool,
+        behind: Option<Arc<dyn Event>>,
+    ) -> Result<(), ExecutorError> {
+        let behind = match behind {
+            Some(behind) => behind,
+            None => {
+                let made = self.device.event()?;
+                stream.record(&*made)?;
+                made
+            }
+        };
+        if recorded {
+            self.bear_witness(stream, &*behind)?;
+        }
+        let end = Some(End { stream: stream.id(), behind });
+        *(if recorded { &mut self.ends.recorded } else { &mut self.ends.called }) = end;
+        Ok(())
+    }
+
+    /// Whether what comes into a stream comes behind a call without more.
+    fn is_behind(&self, stream: &dyn Stream, end: &End) -> bool {
+        // HIP's driver does not number streams: one that is new may have the handle of one that is gone.
+        stream.id() == end.stream && stream.backend() != Backend::Rocm
+    }
+
+    /// Whether the recording of the last call that was recorded goes on.
+    fn goes_on(&self) -> Result<bool, ExecutorError> {
+        Ok(self.ends.witness.as_ref().map_or(Ok(false), |witness| witness.is_capturing())?)
+    }
+
+    /// Has the witness be of the recording that a stream is in, behind which it adds nothing.
+    fn bear_witness(
+        &mut self,
+        stream: &dyn Stream,
+        behind: &dyn Event,
+    ) -> Result<(), ExecutorError> {
+        let witness = match &self.ends.witness {
+            Some(witness) => witness,
+            None => self.ends.witness.insert(self.device.stream()?),
+        };
+        witness.wait(behind)?;
+        // It has joined by this, whatever the application does with the streams of the recording.
+        witness.record(behind)?;
+        Ok(stream.wait(behind)?)
+    }
+}
