@@ -32,6 +32,7 @@ mod scaling;
 mod shape;
 mod submission;
 mod tables;
+mod tender;
 mod together;
 mod underway;
 mod upload;
@@ -66,6 +67,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use submission::Shape;
 use tables::{Slots, Tables};
+use tender::Tender;
 use together::Merged;
 pub use together::{Member, launch_together};
 use underway::Underway;
@@ -189,6 +191,7 @@ pub struct Gpu {
     watching: Mutex<()>,
     /// Asks what became of launches that do not end.
     asker: Asker,
+    tender: Tender,
     /// Frees what nobody uses any more.
     reaper: Reaper,
     /// Launches of all ranks of the process.
@@ -291,6 +294,7 @@ impl Gpu {
             watch: OnceLock::new(),
             watching: Mutex::default(),
             asker: Asker::default(),
+            tender: Tender::default(),
             reaper: Reaper::new(&underway),
             underway,
             proxy: OnceLock::new(),
@@ -485,6 +489,7 @@ impl Gpu {
                 break;
             }
             looks.tick(shared, self);
+            looks.tend(shared, self);
             if shared.failed() && failed.get_or_insert_with(Instant::now).elapsed() >= QUIET_LIMIT {
                 break;
             }
@@ -494,6 +499,7 @@ impl Gpu {
         let (waits, limit) = (Instant::now(), shared.options.timeout);
         while !shared.failed() && self.contexts().iter().any(|context| !context.is_left(self)) {
             looks.tick(shared, self);
+            looks.tend(shared, self);
             if limit.is_some_and(|limit| waits.elapsed() >= limit) {
                 self.abandon_groups();
                 break;

@@ -1,8 +1,10 @@
 //! The thread that looks after launches: one that makes no progress is ended, and the error says where it stood.
 //!
-//! Kernels say where they are in pinned memory, and only once they have waited a while; so looking costs them nothing.
+//! Kernels say where they are in pinned memory, and only once they have waited a while; so looking costs them nothing. Nor does this thread
+//! ask the driver while something runs, which may let it wait for the very launch that it is to end: see [`Tender`](super::tender::Tender).
 
 use super::context::Context;
+use super::tender::Tended;
 use super::{Gpu, calls};
 use crate::communicator::Shared;
 use crate::diagnose::goes_on;
@@ -61,7 +63,13 @@ fn run(bell: &Bell, shared: &Weak<Shared>) {
     loop {
         let Some(strong) = shared.upgrade() else { return };
         let Some(gpu) = &strong.gpu else { return };
-        let busy = looks.tick(&strong, gpu);
+        let seen = looks.tick(&strong, gpu);
+        let busy = seen.busy;
+        if busy && (seen.stands || gpu.has_groups()) {
+            gpu.tender.ring(shared, &strong, gpu);
+        } else if !busy {
+            looks.tend(&strong, gpu);
+        }
         drop(strong);
         bell.busy.store(busy, Ordering::Release);
         let wait = if busy { TICK } else { IDLE_TICK };
@@ -80,21 +88,41 @@ struct Standing {
 
 /// What was seen of launches at the last look, by their contexts.
 #[derive(Default)]
-pub struct Looks(HashMap<usize, Standing>);
+pub struct Looks {
+    standing: HashMap<usize, Standing>,
+    tended: Tended,
+}
+
+/// What a look at all contexts has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Some launch is under way.
+    pub busy: bool,
+    /// One of them has not moved since the last look.
+    pub stands: bool,
+}
 
 impl Looks {
-    /// Looks at all contexts; whether some launch is under way.
-    pub fn tick(&mut self, shared: &Shared, gpu: &Gpu) -> bool {
-        tick(shared, gpu, &mut self.0)
+    /// Looks at all contexts, and ends what makes no progress for the time limit. Asks no driver.
+    pub fn tick(&mut self, shared: &Shared, gpu: &Gpu) -> Seen {
+        tick(shared, gpu, &mut self.standing)
+    }
+
+    /// Does what asks the driver, on this thread; with no launch under way, what waits for that as well.
+    pub fn tend(&mut self, shared: &Shared, gpu: &Gpu) {
+        self.tended.tend(shared, gpu);
+        if gpu.is_over() {
+            tidy(shared, gpu);
+        }
     }
 }
 
-fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool {
-    let mut busy = false;
+fn tick(shared: &Shared, gpu: &Gpu, standing: &mut HashMap<usize, Standing>) -> Seen {
+    let mut seen = Seen::default();
     for context in gpu.contexts() {
         let marks = context.marks();
         let over = context.is_over(&gpu.asker);
-        busy |= !over;
+        seen.busy |= !over;
         let id = Arc::as_ptr(&context).addr();
         if let Some(error) = context.fate.lost()
             && !shared.failed()
@@ -102,35 +130,31 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
             shared.end(error.clone());
         }
         if marks[0] == marks[1] {
-            seen.remove(&id);
+            standing.remove(&id);
             if !over {
                 // It may never begin.
                 context.ask(&gpu.asker);
             }
             continue;
         }
-        busy = true;
+        seen.busy = true;
         if shared.failed() {
             context.ask(&gpu.asker);
             continue;
         }
-        let progress = context.progress();
-        let launch =
-            Begun { shared, gpu, context: &context, number: marks[0], progress: &progress };
-        if let Some(error) = launch.fault() {
+        let launch = Begun::new(shared, gpu, &context, marks);
+        if let Some(error) = launch.mismatch() {
             shared.end(error);
             continue;
         }
-        let standing =
-            seen.get_mut(&id).filter(|then| then.marks == marks && then.progress == progress);
-        match standing {
+        let stands = |then: &&mut Standing| then.marks == marks && then.progress == launch.progress;
+        match standing.get_mut(&id).filter(stands) {
             Some(then) => {
+                seen.stands = true;
                 let now = Instant::now();
                 let waited = then.late.waited(now);
                 context.ask(&gpu.asker);
-                let differs = calls::differs(shared, &context);
-                let alone = || launch.deserted().or_else(|| launch.freed());
-                if let Some(error) = differs.or_else(alone) {
+                if let Some(error) = calls::differs(shared, &context) {
                     shared.end(error);
                 } else if let Some(limit) = shared.options.timeout.filter(|&limit| waited >= limit)
                 {
@@ -141,42 +165,39 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
             }
             None => {
                 let late = Late::new(Instant::now());
-                seen.insert(id, Standing { late, marks, progress });
+                standing.insert(id, Standing { late, marks, progress: launch.progress });
             }
         }
     }
+    seen
+}
+
+/// Frees what nobody uses any more. No launch is under way.
+fn tidy(shared: &Shared, gpu: &Gpu) {
+    let outgrown =
+        std::mem::take(&mut *gpu.outgrown.lock().unwrap_or_else(PoisonError::into_inner));
+    for unused in [gpu.tables.take_retired(), outgrown] {
+        if !unused.is_empty() {
+            gpu.reaper.free(unused);
+        }
+    }
+    gpu.free_abandoned();
     if !shared.failed()
-        && let Err(error) = gpu.attend_groups(shared)
+        && let Err(error) = gpu.let_go(shared)
     {
         shared.end(error);
     }
-    if !busy {
-        let outgrown =
-            std::mem::take(&mut *gpu.outgrown.lock().unwrap_or_else(PoisonError::into_inner));
-        for unused in [gpu.tables.take_retired(), outgrown] {
-            if !unused.is_empty() {
-                gpu.reaper.free(unused);
-            }
-        }
-        gpu.free_abandoned();
-        if !shared.failed()
-            && let Err(error) = gpu.let_go(shared)
-        {
-            shared.end(error);
-        }
-    }
-    busy
 }
 
 /// A launch that has begun and is not over.
-struct Begun<'a> {
+pub(super) struct Begun<'a> {
     shared: &'a Shared,
     gpu: &'a Gpu,
     context: &'a Context,
     /// As the device counts the context's.
     number: u64,
     /// What its blocks have said.
-    progress: &'a [[u64; 2]],
+    pub progress: Vec<[u64; 2]>,
 }
 
 /// An instruction, by its place in its block.
@@ -185,11 +206,16 @@ fn instruction(own: &RankLayout, block: u32, index: u32) -> Option<Instruction> 
     own.instructions.get(start as usize + index as usize).copied()
 }
 
-impl Begun<'_> {
+impl<'a> Begun<'a> {
+    /// The launch that has begun last in a context with these marks.
+    pub fn new(shared: &'a Shared, gpu: &'a Gpu, context: &'a Context, marks: [u64; 2]) -> Self {
+        Begun { shared, gpu, context, number: marks[0], progress: context.progress() }
+    }
+
     /// Where each block stands that has said so.
     fn places(&self) -> impl Iterator<Item = (u32, Where)> + '_ {
         let number = self.number & 0xFFFF_FFFF;
-        let said = (0..).zip(self.progress).filter(move |(_, [at, _])| *at >> 32 == number);
+        let said = (0..).zip(&self.progress).filter(move |(_, [at, _])| *at >> 32 == number);
         said.filter_map(|(block, [at, _])| Some((block, Where::unpack(*at as u32)?)))
     }
 
@@ -206,18 +232,23 @@ impl Begun<'_> {
         self.context.plan.name().to_owned()
     }
 
-    /// Why it cannot go on, if a block says so.
-    fn fault(&self) -> Option<ExecutorError> {
-        let own = self.own();
-        self.places().find_map(|(block, place)| match place {
+    /// That a peer called something else, if a block says so.
+    fn mismatch(&self) -> Option<ExecutorError> {
+        self.places().find_map(|(_, place)| match place {
             Where::Mismatch(peer) => Some(calls::mismatched(self.shared, self.context, peer)),
-            Where::Unequal(index) => {
-                let Some(Instruction::MoveBlock { index }) = instruction(own, block, index) else {
-                    return None;
-                };
-                Some(self.unequal(own.block_moves[index as usize]))
-            }
             _ => None,
+        })
+    }
+
+    /// That runtime blocks have different lengths, if a block says so. Asks the driver.
+    pub fn differs(&self) -> Option<ExecutorError> {
+        let own = self.own();
+        self.places().find_map(|(block, place)| {
+            let Where::Unequal(index) = place else { return None };
+            let Some(Instruction::MoveBlock { index }) = instruction(own, block, index) else {
+                return None;
+            };
+            Some(self.unequal(own.block_moves[index as usize]))
         })
     }
 
@@ -241,8 +272,8 @@ impl Begun<'_> {
     }
 
     /// That a block of a launch which no longer moves waits for a peer that has left, or whose link is lost: what it did for the
-    /// launch would have been seen.
-    fn deserted(&self) -> Option<ExecutorError> {
+    /// launch would have been seen. Asks the driver.
+    pub fn deserted(&self) -> Option<ExecutorError> {
         let Begun { shared, gpu, context, number, .. } = *self;
         let own = self.own();
         // What a block noted last it may have waited for long ago: a peer that made the call did its part.
@@ -275,8 +306,8 @@ impl Begun<'_> {
     }
 
     /// That a block of a launch which no longer moves waits for memory that its peer freed before it was mapped here, so that it
-    /// never is.
-    fn freed(&self) -> Option<ExecutorError> {
+    /// never is. Asks the driver.
+    pub fn freed(&self) -> Option<ExecutorError> {
         let Begun { shared, gpu, context, number, .. } = *self;
         let is_freed = |&(block, peer): &(u32, u32)| {
             let unfound = || context.unfound(gpu, (block, peer), number);

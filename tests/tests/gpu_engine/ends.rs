@@ -3,13 +3,18 @@
 use crate::coded::recordable;
 use crate::faults::await_failure;
 use crate::heard::{heard, listen};
-use crate::{backend, beside_cuda, on_simulator, on_threads, options, simulated_alone};
+use crate::{
+    backend, beside_cuda, on_simulator, on_simulator_with, on_threads, options, simulated_alone,
+};
 use antiphon::DataType;
-use antiphon::executor::hal::{Memory, Stream};
-use antiphon::executor::{Call, Communicator, Executor, ExecutorError, LoadedPlan, say_after};
+use antiphon::executor::hal::{Backend, KernelCode, KernelSource, Memory, Stream};
+use antiphon::executor::{
+    Call, Communicator, Executor, ExecutorError, LoadedPlan, Options, say_after,
+};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, Plan};
 use antiphon_tests::recorder::Recorder;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
@@ -30,15 +35,21 @@ fn pushes() -> Plan {
 
 /// Rank 1 fetches rank 0's input, which rank 0 does not touch itself.
 fn pulls() -> Plan {
+    pulls_and(true)
+}
+
+/// The same, of which rank 0 hears or does not.
+fn pulls_and(tells: bool) -> Plan {
     let program = ProgramBuilder::new("pulls", Collective::SendRecv, 2);
     let (ready, done) = ([program.channel(0, 1)], [program.channel(1, 0)]);
-    let block = program.block(0);
-    block.signal(&ready);
-    block.wait(&done);
-    let block = program.block(1);
-    block.wait(&ready);
-    block.get(program.input(0).all(), program.output(1).all());
-    block.signal(&done);
+    let (first, second) = (program.block(0), program.block(1));
+    first.signal(&ready);
+    second.wait(&ready);
+    second.get(program.input(0).all(), program.output(1).all());
+    if tells {
+        second.signal(&done);
+        first.wait(&done);
+    }
     program.build().unwrap()
 }
 
@@ -160,14 +171,13 @@ fn waits_without_a_limit_say_whom_they_are_for() {
     });
 }
 
-#[test]
-fn who_frees_a_buffer_before_a_peer_has_mapped_it_is_named() {
-    let test = "ends::who_frees_a_buffer_before_a_peer_has_mapped_it_is_named";
-    if on_simulator(test).is_none() {
-        return;
-    }
-    let errors = on_threads(2, &options(), |rank| {
-        let mut caller = Caller::new(&rank, &pulls());
+/// Two ranks of which rank 0 frees its input, which rank 1 then waits for in vain; `meanwhile` is what rank 1 does then. What came of it.
+fn frees_too_early(
+    (plan, options): (&Plan, &Options),
+    meanwhile: impl Fn(&Communicator) + Sync,
+) -> Vec<Result<(), ExecutorError>> {
+    on_threads(2, options, |rank| {
+        let mut caller = Caller::new(&rank, plan);
         // Beside kernels, HIP's driver makes no memory.
         let (other, mut freeing) = (rank.allocate(BYTES).unwrap(), None);
         if rank.rank() == 0 {
@@ -187,13 +197,24 @@ fn who_frees_a_buffer_before_a_peer_has_mapped_it_is_named() {
         rank.barrier().unwrap();
         if rank.rank() == 1 {
             caller.execute().unwrap();
+            meanwhile(&rank);
         }
-        let error = caller.synchronize().unwrap_err();
+        let outcome = caller.synchronize();
         if let Some(freeing) = freeing {
             freeing.join().unwrap();
         }
-        error
-    });
+        outcome
+    })
+}
+
+#[test]
+fn who_frees_a_buffer_before_a_peer_has_mapped_it_is_named() {
+    let test = "ends::who_frees_a_buffer_before_a_peer_has_mapped_it_is_named";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    let outcomes = frees_too_early((&pulls(), &options()), |_| {});
+    let errors: Vec<_> = outcomes.into_iter().map(Result::unwrap_err).collect();
     let freed = matches!(errors[1], ExecutorError::Freed { rank: 1, seq: 1, peer: 0, .. });
     assert!(freed, "{}", errors[1]);
     assert!(matches!(errors[0], ExecutorError::Aborted { by: 1, .. }), "{}", errors[0]);
@@ -201,6 +222,43 @@ fn who_frees_a_buffer_before_a_peer_has_mapped_it_is_named() {
     for part in ["plan `pulls` on rank 1", "rank 0 freed", "keep the buffers of a call"] {
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+/// Nor does who would ask what the kernel waits for: all wait for a thread that loads code, and that one for the kernel.
+#[test]
+fn a_launch_reaches_the_time_limit_where_the_driver_answers_nobody() {
+    let test = "ends::a_launch_reaches_the_time_limit_where_the_driver_answers_nobody";
+    let busy = [("ANTIPHON_GPUSIM_WAITS", "load")];
+    if on_simulator_with(test, &busy).is_none() || backend() != Backend::Cuda {
+        return;
+    }
+    let over = Arc::new(AtomicBool::new(false));
+    std::thread::spawn({
+        let over = Arc::clone(&over);
+        move || {
+            std::thread::sleep(Duration::from_secs(60));
+            if !over.load(Ordering::Acquire) {
+                // Nothing else would end it.
+                eprintln!("the launch does not end");
+                std::process::exit(1);
+            }
+        }
+    });
+    // Rank 0 is through with it, and ends nothing.
+    let options = options().with_timeout(Some(LIMIT)).with_verification(false);
+    let outcomes = frees_too_early((&pulls_and(false), &options), |rank| {
+        let device = Arc::clone(rank.device());
+        std::thread::spawn(move || {
+            let entry = "nothing";
+            let source = "extern \"C\" __global__ void nothing() {}";
+            let code = device.compile(source, &[]).unwrap();
+            let code = KernelCode::Binary(&code);
+            device.load(KernelSource { entry, code, options: &[] }).map(drop).unwrap();
+        });
+    });
+    over.store(true, Ordering::Release);
+    let Err(error) = &outcomes[1] else { panic!("rank 1 has what it waits for") };
+    assert!(matches!(error, ExecutorError::Stalled { rank: 1, .. }), "{error}");
 }
 
 #[test]

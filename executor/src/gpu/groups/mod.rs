@@ -272,7 +272,12 @@ impl Gpu {
         }
     }
 
-    /// Does what is to be done about groups. Called by the thread that watches launches, every few milliseconds.
+    /// Whether there may be something to do about groups.
+    pub fn has_groups(&self) -> bool {
+        self.contexts().iter().any(|context| !context.parts.is_empty())
+    }
+
+    /// Does what is to be done about groups. Called every few milliseconds, beside launches by a thread that ends none.
     pub fn attend_groups(&self, shared: &Shared) -> Result<(), ExecutorError> {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let groups = &mut *groups;

@@ -1,0 +1,92 @@
+//! The thread that asks the driver about launches that stand still, and makes groups for multicast beside launches.
+//!
+//! A driver may let a question wait for whoever else is inside of it, and who is may wait for the launch in question. Then this thread
+//! waits, and the one that watches launches, which only reads words, still ends what makes no progress for the time limit.
+
+use super::Gpu;
+use super::watch::Begun;
+use crate::communicator::Shared;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
+
+/// The thread, once there is something to ask. It ends with the owner of this.
+#[derive(Default)]
+pub struct Tender(Mutex<Option<SyncSender<()>>>);
+
+impl fmt::Debug for Tender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Tender").finish_non_exhaustive()
+    }
+}
+
+impl Tender {
+    /// Has the thread look at a rank's launches, unless it is about to. Where the system gives no thread, this one does.
+    pub fn ring(&self, weak: &Weak<Shared>, shared: &Shared, gpu: &Gpu) {
+        let mut bell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if bell.is_none() {
+            let (sender, receiver) = sync_channel(1);
+            let weak = Weak::clone(weak);
+            let named = thread::Builder::new().name("antiphon-tends".to_owned());
+            match named.spawn(move || answer(&receiver, &weak)) {
+                Ok(_) => *bell = Some(sender),
+                Err(error) => log::warn!("the driver is asked by the thread that watches: {error}"),
+            }
+        }
+        let heard = match &*bell {
+            Some(bell) => !matches!(bell.try_send(()), Err(TrySendError::Disconnected(()))),
+            None => false,
+        };
+        drop(bell);
+        if !heard {
+            Tended::default().tend(shared, gpu);
+        }
+    }
+}
+
+fn answer(rung: &Receiver<()>, shared: &Weak<Shared>) {
+    let mut tended = Tended::default();
+    while rung.recv().is_ok() {
+        let Some(shared) = shared.upgrade() else { return };
+        let Some(gpu) = &shared.gpu else { return };
+        tended.tend(&shared, gpu);
+    }
+}
+
+/// What launches did when they were last looked at, by their contexts: their marks and what their blocks had said.
+#[derive(Default)]
+pub struct Tended(HashMap<usize, ([u64; 2], Vec<[u64; 2]>)>);
+
+impl Tended {
+    /// Ends launches that cannot go on, as far as only the driver knows, and does what is to be done about groups.
+    pub fn tend(&mut self, shared: &Shared, gpu: &Gpu) {
+        for context in gpu.contexts() {
+            if shared.failed() {
+                return;
+            }
+            let marks = context.marks();
+            let id = Arc::as_ptr(&context).addr();
+            if marks[0] == marks[1] {
+                self.0.remove(&id);
+                continue;
+            }
+            let launch = Begun::new(shared, gpu, &context, marks);
+            let stands = self
+                .0
+                .get(&id)
+                .is_some_and(|(then, said)| *then == marks && *said == launch.progress);
+            let asked = || launch.deserted().or_else(|| launch.freed());
+            if let Some(error) = launch.differs().or_else(|| stands.then(asked).flatten()) {
+                return shared.end(error);
+            }
+            self.0.insert(id, (marks, launch.progress));
+        }
+        if let Err(error) = gpu.attend_groups(shared)
+            && !shared.failed()
+        {
+            shared.end(error);
+        }
+    }
+}
