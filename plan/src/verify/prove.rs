@@ -12,7 +12,7 @@ use super::walk::Walk;
 use crate::lower::Site;
 use crate::model::{Collective, Plan};
 use crate::postcondition::PostCondition;
-use crate::program::{Layout, Origin};
+use crate::program::{Area, Block, Instruction, Layout, Origin, RankLayout};
 use crate::schedule::{Actor, Case, Moment, Schedule};
 use std::cell::OnceCell;
 
@@ -104,7 +104,7 @@ impl<'a> Proof<'a> {
             shown_root: None,
             refutations: Vec::new(),
             doubts: Vec::new(),
-            notes: strengthened(layout),
+            notes: strengthened(layout).into_iter().chain(overwritten(layout)).collect(),
             same_bits: None,
             repeats: false,
             elsewhere: None,
@@ -511,22 +511,50 @@ fn delay(refutation: &mut Refutation, launches: u32) {
     }
 }
 
-/// The relaxed operations that lowering had to order: one note, with the first.
-fn strengthened(layout: &Layout) -> Vec<Note> {
-    let mut all = (0u32..).zip(&layout.ranks).flat_map(|(rank, own)| {
-        own.strengthened.iter().map(move |&at| {
-            let holds = |block: &crate::program::Block| block.code.range().contains(&(at as usize));
-            let tb = own.blocks.iter().position(holds).unwrap_or(0) as u32;
-            let Origin { op, inner, kind } = own.origins[at as usize];
-            Site { rank, tb, op, inner, kind }
-        })
-    });
-    let Some(first) = all.next() else { return Vec::new() };
-    let more = match all.count() {
+/// The first of some operations, and how many more there are.
+fn first_of(mut sites: impl Iterator<Item = Site>) -> Option<(Site, String)> {
+    let first = sites.next()?;
+    let more = match sites.count() {
         0 => String::new(),
         count => format!(" (and {count} more)"),
     };
+    Some((first, more))
+}
+
+/// The operation that an instruction of a rank came from.
+fn site(rank: u32, own: &RankLayout, at: u32) -> Site {
+    let holds = |block: &Block| block.code.range().contains(&(at as usize));
+    let tb = own.blocks.iter().position(holds).unwrap_or(0) as u32;
+    let Origin { op, inner, kind } = own.origins[at as usize];
+    Site { rank, tb, op, inner, kind }
+}
+
+/// That lowering had to order relaxed operations.
+fn strengthened(layout: &Layout) -> Option<Note> {
+    let all = (0u32..)
+        .zip(&layout.ranks)
+        .flat_map(|(rank, own)| own.strengthened.iter().map(move |&at| site(rank, own, at)));
+    let (first, more) = first_of(all)?;
     let text =
         format!("{first} is relaxed, but data relies on it: it runs as if it were not{more}");
-    vec![Note { about: About::Order, text }]
+    Some(Note { about: About::Order, text })
+}
+
+/// That a plan with buffers apart writes what its callers send.
+fn overwritten(layout: &Layout) -> Option<Note> {
+    let writes = |own: &RankLayout, instruction: &Instruction| {
+        let written = match *instruction {
+            Instruction::Move { destinations, .. } => destinations.range(),
+            Instruction::Post { destination, .. } => destination as usize..destination as usize + 1,
+            _ => 0..0,
+        };
+        own.accesses[written].iter().any(|side| side.area == Area::Input)
+    };
+    let all = (0u32..).zip(&layout.ranks).flat_map(|(rank, own)| {
+        let at = (0u32..).zip(&own.instructions).filter(|(_, one)| writes(own, one));
+        at.map(move |(at, _)| site(rank, own, at))
+    });
+    let (first, more) = first_of(all).filter(|_| !layout.in_place)?;
+    let text = format!("{first} writes an input{more}: callers have to fill it before each launch");
+    Some(Note { about: About::Reuse, text })
 }

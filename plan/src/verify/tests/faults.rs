@@ -263,3 +263,18 @@ fn where_nothing_is_promised_a_race_is_found_in_the_other_place_as_well() {
         );
     }
 }
+
+#[test]
+fn a_plan_that_writes_what_is_sent_says_so_unless_it_is_in_place() {
+    for in_place in [false, true] {
+        let p = ProgramBuilder::new("overwrites", Collective::AllReduce, 1);
+        let block = p.block(0);
+        block.copy(p.input(0).all(), p.output(0).all());
+        block.copy(p.output(0).all(), p.input(0).all());
+        let mut plan = p.build().unwrap();
+        plan.in_place = in_place;
+        let report = judge(&plan).to_string();
+        let note = "note: reuse: rank 0 tb 0 op 2 (copy) writes an input";
+        assert_eq!(report.contains(note), !in_place, "{report}");
+    }
+}
