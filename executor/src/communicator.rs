@@ -373,7 +373,7 @@ impl Communicator {
     }
 
     /// Gives every rank the bytes of all ranks, in rank order; they may have different lengths. All ranks call it, and it waits
-    /// for them. One that fails breaks the communicator, but for `TooLarge`.
+    /// for them. One that fails breaks the communicator, but for `TooLarge`, and where a rank has left in good order.
     ///
     /// # Errors
     /// The communicator's failure; `Bootstrap` with the ranks that did not come within the time limit, with one that has left, or,

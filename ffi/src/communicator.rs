@@ -336,9 +336,9 @@ pub unsafe extern "C" fn antiphon_communicator_node(
 /// room for those of all ranks, in rank order. It goes by what the ranks met by, whatever device their buffers are on, and is for
 /// what programs agree on, not for data: at most 64 KiB of each. Complete on return.
 ///
-/// Fails with ANTIPHON_RESULT_MISMATCH on all ranks where one gave another number of bytes; the communicator stays of use then. Any
-/// other failure breaks it: ANTIPHON_RESULT_TIMEOUT where a rank did not come, ANTIPHON_RESULT_PEER_LOST where one has left, and, between
-/// nodes, ANTIPHON_RESULT_MISMATCH where one is in a barrier.
+/// Fails with ANTIPHON_RESULT_MISMATCH on all ranks where one gave another number of bytes, and with ANTIPHON_RESULT_PEER_LOST where one
+/// has destroyed its communicator. Any other failure breaks the communicator: ANTIPHON_RESULT_TIMEOUT where a rank did not come, and,
+/// between nodes, ANTIPHON_RESULT_MISMATCH where one is in a barrier.
 ///
 /// Any thread may call it, in the same order among a communicator's exchanges, splits and barriers on all ranks.
 ///

@@ -33,7 +33,7 @@ pub enum antiphon_result {
     Timeout = 9,
     /// Ranks called different things. The communicator is of no more use.
     Mismatch = 10,
-    /// A peer died, or cannot be reached any more. The communicator is of no more use.
+    /// A peer died, or has left, or cannot be reached any more. The communicator is of no more use for what needs that peer.
     PeerLost = 11,
     /// A rank aborted the communicator. It is of no more use.
     Aborted = 12,

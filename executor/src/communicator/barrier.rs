@@ -5,7 +5,7 @@ use antiphon_bootstrap::{Late, overdue};
 
 impl Communicator {
     /// Returns once all ranks have called it. Costs about a cache line to and from each peer where all are on one node. One that fails
-    /// breaks the communicator.
+    /// breaks the communicator, unless a rank has left in good order.
     ///
     /// # Errors
     /// The communicator's failure; `Bootstrap` with the ranks that did not come within the time limit, or with one that has left, or,

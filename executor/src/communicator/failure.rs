@@ -444,7 +444,7 @@ impl Shared {
     /// Meets all ranks by the bootstrap, and waits for them.
     ///
     /// # Errors
-    /// What the bootstrap reports. What has begun and does not end well breaks the communicator.
+    /// What the bootstrap reports. What has begun and does not end well breaks the communicator, unless a rank has left in good order.
     pub fn meet(
         &self,
         begin: impl FnOnce(&dyn Bootstrap) -> Result<Ticket, BootstrapError>,
@@ -454,9 +454,11 @@ impl Shared {
     }
 
     /// The end of a meeting of all ranks that this one was in: some may hold it for done, and others may come to it yet, so that
-    /// whoever met them next would be in another meeting than they.
+    /// whoever met them next would be in another meeting than they. Where a rank has left in good order, all meetings end alike.
     pub fn unmet(&self, error: ExecutorError) -> ExecutorError {
-        self.end(error.clone());
+        if !matches!(error, ExecutorError::Bootstrap(BootstrapError::PeerLeft { .. })) {
+            self.end(error.clone());
+        }
         error
     }
 
