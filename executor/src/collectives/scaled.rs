@@ -221,11 +221,10 @@ impl Collectives {
         }
         if let Some(gpu) = &self.communicator().shared.gpu {
             let stream = stream.map_or_else(|| self.own_stream(), |own| Ok(Arc::clone(own)))?;
-            self.communicator().shared.takes(&*stream)?;
-            return Ok((
-                gpu.room_for_products(self.communicator().rank(), stream.id(), bytes)?,
-                room,
-            ));
+            let shared = &self.communicator().shared;
+            shared.takes(&*stream)?;
+            let lane = shared.lane(stream.id(), stream.is_capturing()?);
+            return Ok((gpu.room_for_products(shared.rank, lane, bytes)?, room));
         }
         room.try_reserve_exact(bytes.div_ceil(8) as usize).map_err(|_| {
             argument("keep products", format!("{bytes} bytes"), "what there is memory for")

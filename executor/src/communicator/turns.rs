@@ -5,7 +5,7 @@ use crate::error::ExecutorError;
 use antiphon_hal::{Backend, Stream};
 
 /// Where launches of a rank on a device follow each other: those of one lane share contexts, and all ranks make them in one order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lane {
     /// A stream, by its number in this process.
     Stream(u64),

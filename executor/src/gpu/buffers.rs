@@ -239,6 +239,11 @@ impl Gpu {
         }
     }
 
+    /// Whether there is memory of the application's that may be gone.
+    pub fn has_borrowed(&self) -> bool {
+        !self.borrowed.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     /// Lets go of memory that the application has freed, once no launch that names it is left: peers are to unmap it.
     pub fn let_go(&self, shared: &Shared) -> Result<(), ExecutorError> {
         let mut borrowed = self.borrowed.lock().unwrap_or_else(PoisonError::into_inner);

@@ -73,7 +73,12 @@ impl Gpu {
             None => Ok(()),
         };
         let leaves = || match self.lane_turn() {
-            Some(mut lane) => lane.leave(stream, stream.is_capturing()?, None),
+            Some(mut lane) => {
+                let recorded = stream.is_capturing()?;
+                // Behind what it has launched on streams of its own.
+                lane.enter(stream, recorded)?;
+                lane.leave(stream, recorded, None)
+            }
             None => Ok(()),
         };
         enters().map_err(|error| shared.lacking(error))?;
@@ -111,7 +116,7 @@ impl LaneTurn<'_> {
                 made
             }
         };
-        if recorded {
+        if recorded && self.ends.recorded.is_none() {
             self.bear_witness(stream, &*behind)?;
         }
         let end = Some(End { stream: stream.id(), behind });

@@ -18,6 +18,7 @@ mod calls;
 mod compiled;
 mod context;
 mod far;
+mod finish;
 mod groups;
 mod kernels;
 mod lane;
@@ -247,8 +248,6 @@ impl RecentCalls {
 
 /// How long launches that were told to end may take for it.
 const QUIET_LIMIT: Duration = Duration::from_secs(5);
-/// How long the end of a communicator waits for replays that have not begun, of which nobody tells, while graphs are there.
-const BETWEEN: Duration = Duration::from_millis(200);
 /// Between two looks at launches that end soon.
 const PAUSE: Duration = Duration::from_micros(100);
 /// Calls whose context is kept at hand.
@@ -470,57 +469,6 @@ impl Gpu {
         let abandoned = self.device.take_abandoned();
         if !abandoned.is_empty() {
             self.reaper.free(abandoned);
-        }
-    }
-
-    /// Waits for everything that was launched, while peers are still heard: it uses memory that goes next. What makes no
-    /// progress for the time limit is ended, and the peers are told.
-    pub fn finish(&self, shared: &Shared) {
-        let mut looks = watch::Looks::default();
-        let mut failed = None;
-        let mut seen = (self.replays(), Instant::now());
-        loop {
-            let replays = self.replays();
-            if replays != seen.0 {
-                seen = (replays, Instant::now());
-            }
-            let replayed = Arc::strong_count(&self.graphs) > 1 && seen.1.elapsed() < BETWEEN;
-            if self.is_over() && !replayed {
-                break;
-            }
-            looks.tick(shared, self);
-            looks.tend(shared, self);
-            if shared.failed() && failed.get_or_insert_with(Instant::now).elapsed() >= QUIET_LIMIT {
-                break;
-            }
-            std::thread::sleep(PAUSE);
-        }
-        self.linger(shared);
-        let (waits, limit) = (Instant::now(), shared.options.timeout);
-        while !shared.failed() && self.contexts().iter().any(|context| !context.is_left(self)) {
-            looks.tick(shared, self);
-            looks.tend(shared, self);
-            if limit.is_some_and(|limit| waits.elapsed() >= limit) {
-                self.abandon_groups();
-                break;
-            }
-            std::thread::sleep(PAUSE);
-        }
-        if let (Some(_), Err(error)) = (failed, shared.check()) {
-            log::warn!("launches that nobody waited for have ended: {error}");
-        }
-    }
-
-    /// After a stop: waits until no launch runs. Each ends by itself within moments, unless the device is lost.
-    pub fn quiet(&self) {
-        let began = Instant::now();
-        while self.runs() && began.elapsed() < QUIET_LIMIT {
-            // Of a device that has failed none ends.
-            self.contexts().iter().for_each(|context| context.ask(&self.asker));
-            std::thread::sleep(PAUSE);
-        }
-        if let Some(proxy) = self.proxy.get() {
-            proxy.stop();
         }
     }
 

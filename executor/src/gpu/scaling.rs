@@ -4,7 +4,7 @@
 use super::Gpu;
 use super::kernels::{Loader, scale_kernel, target};
 use super::submission::blocks_over;
-use crate::communicator::Shared;
+use crate::communicator::{Lane, Shared};
 use crate::error::ExecutorError;
 use crate::executor::Call;
 use antiphon_hal::{HalError, Kernel, LaunchShape, Memory, Stream};
@@ -19,19 +19,19 @@ pub struct Scales {
     kernels: HashMap<DataType, Arc<dyn Kernel>>,
     /// By stream, whose calls follow each other: for products that have no other place. Those before the last were too small;
     /// launches and graphs may still use them, and all together they are no larger than the last.
-    rooms: HashMap<u64, Vec<Arc<dyn Memory>>>,
+    rooms: HashMap<Lane, Vec<Arc<dyn Memory>>>,
     /// Of no stream yet: made by another rank on the device.
     spare: Option<Arc<dyn Memory>>,
 }
 
 impl Scales {
     /// Where the last room of a stream is, if it has so many bytes.
-    fn room(&self, stream: u64, bytes: u64) -> Option<*mut u8> {
-        let last = self.rooms.get(&stream)?.last()?;
+    fn room(&self, lane: Lane, bytes: u64) -> Option<*mut u8> {
+        let last = self.rooms.get(&lane)?.last()?;
         (last.len() >= bytes).then(|| last.address())
     }
 
-    /// How many streams have such a room, or could.
+    /// How many lanes have such a room, or could.
     fn count(&self, bytes: u64) -> usize {
         let all = self.rooms.values().filter_map(|rooms| rooms.last()).chain(&self.spare);
         all.filter(|room| room.len() >= bytes).count()
@@ -91,19 +91,19 @@ impl Gpu {
         Ok(Arc::clone(self.scales().kernels.entry(dtype).or_insert(kernel)))
     }
 
-    /// Memory for so many bytes of products of one call of `rank` on a stream, which the next call on it may have as well; as
+    /// Memory for so many bytes of products of one call of `rank` in a lane, which the next call there may have as well; as
     /// long as the engine. The other ranks on the device get as many, since their calls follow behind this one's kernel.
     pub fn room_for_products(
         &self,
         rank: u32,
-        stream: u64,
+        lane: Lane,
         bytes: u64,
     ) -> Result<*mut u8, ExecutorError> {
-        if let Some(address) = self.scales().room(stream, bytes) {
+        if let Some(address) = self.scales().room(lane, bytes) {
             return Ok(address);
         }
         let _making = self.family.making();
-        if let Some(address) = self.scales().room(stream, bytes) {
+        if let Some(address) = self.scales().room(lane, bytes) {
             return Ok(address);
         }
         let spare = self.scales().spare.take_if(|spare| spare.len() >= bytes);
@@ -111,7 +111,7 @@ impl Gpu {
         let allocate = || self.device.allocate(bytes.next_power_of_two());
         let made = spare.map_or_else(allocate, Ok)?;
         let address = made.address();
-        self.scales().rooms.entry(stream).or_default().push(made);
+        self.scales().rooms.entry(lane).or_default().push(made);
         let own = self.scales().count(bytes);
         self.family.for_others(rank, |other| {
             let Some(gpu) = other.gpu.as_ref().filter(|gpu| gpu.scales().count(bytes) < own) else {
@@ -145,6 +145,10 @@ impl Gpu {
         let elements = (products.bytes / products.dtype.size()) as u64;
         if elements == 0 {
             return Ok(());
+        }
+        // It reads and writes what the lane's last call may use.
+        if let Some(mut lane) = self.lane_turn() {
+            lane.enter(stream, stream.is_capturing()?)?;
         }
         let words = [
             products.target.expose_provenance() as u64,

@@ -9,30 +9,35 @@ use crate::communicator::Shared;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
-/// The thread, once there is something to ask. It ends with the owner of this.
+/// The thread, once there is something to ask, and what it has seen. The thread ends with the owner of this.
 #[derive(Default)]
-pub struct Tender(Mutex<Option<SyncSender<()>>>);
+pub struct Tender {
+    bell: Mutex<Option<SyncSender<()>>>,
+    tended: Arc<Mutex<Tended>>,
+}
 
 impl fmt::Debug for Tender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Tender").finish_non_exhaustive()
+        f.debug_struct("Tender").finish_non_exhaustive()
     }
 }
 
 impl Tender {
     /// Has the thread look at a rank's launches, unless it is about to. Where the system gives no thread, this one does.
     pub fn ring(&self, weak: &Weak<Shared>, shared: &Shared, gpu: &Gpu) {
-        let mut bell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bell = self.bell.lock().unwrap_or_else(PoisonError::into_inner);
         if bell.is_none() {
             let (sender, receiver) = sync_channel(1);
-            let weak = Weak::clone(weak);
+            let (weak, tended) = (Weak::clone(weak), Arc::clone(&self.tended));
             let named = thread::Builder::new().name("antiphon-tends".to_owned());
-            match named.spawn(move || answer(&receiver, &weak)) {
+            match named.spawn(move || answer(&receiver, &weak, &tended)) {
                 Ok(_) => *bell = Some(sender),
-                Err(error) => log::warn!("the driver is asked by the thread that watches: {error}"),
+                Err(error) => {
+                    log::debug!("the driver is asked by the thread that watches: {error}")
+                }
             }
         }
         let heard = match &*bell {
@@ -41,27 +46,36 @@ impl Tender {
         };
         drop(bell);
         if !heard {
-            Tended::default().tend(shared, gpu);
+            self.tend(shared, gpu);
         }
+    }
+
+    /// Looks at a rank's launches on this thread, which waits where the driver does not answer.
+    pub fn tend(&self, shared: &Shared, gpu: &Gpu) {
+        lock(&self.tended).tend(shared, gpu);
     }
 }
 
-fn answer(rung: &Receiver<()>, shared: &Weak<Shared>) {
-    let mut tended = Tended::default();
+fn lock(tended: &Mutex<Tended>) -> MutexGuard<'_, Tended> {
+    tended.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn answer(rung: &Receiver<()>, shared: &Weak<Shared>, tended: &Mutex<Tended>) {
     while rung.recv().is_ok() {
         let Some(shared) = shared.upgrade() else { return };
         let Some(gpu) = &shared.gpu else { return };
-        tended.tend(&shared, gpu);
+        lock(tended).tend(&shared, gpu);
     }
 }
 
 /// What launches did when they were last looked at, by their contexts: their marks and what their blocks had said.
 #[derive(Default)]
-pub struct Tended(HashMap<usize, ([u64; 2], Vec<[u64; 2]>)>);
+struct Tended(HashMap<usize, ([u64; 2], Vec<[u64; 2]>)>);
 
 impl Tended {
-    /// Ends launches that cannot go on, as far as only the driver knows, and does what is to be done about groups.
-    pub fn tend(&mut self, shared: &Shared, gpu: &Gpu) {
+    /// Ends launches that cannot go on, as far as only the driver knows, does what is to be done about groups, and lets go of the
+    /// application's memory that is gone.
+    fn tend(&mut self, shared: &Shared, gpu: &Gpu) {
         for context in gpu.contexts() {
             if shared.failed() {
                 return;
@@ -83,7 +97,8 @@ impl Tended {
             }
             self.0.insert(id, (marks, launch.progress));
         }
-        if let Err(error) = gpu.attend_groups(shared)
+        let let_go = || if gpu.is_over() { gpu.let_go(shared) } else { Ok(()) };
+        if let Err(error) = gpu.attend_groups(shared).and_then(|()| let_go())
             && !shared.failed()
         {
             shared.end(error);

@@ -4,7 +4,6 @@
 //! ask the driver while something runs, which may let it wait for the very launch that it is to end: see [`Tender`](super::tender::Tender).
 
 use super::context::Context;
-use super::tender::Tended;
 use super::{Gpu, calls};
 use crate::communicator::Shared;
 use crate::diagnose::goes_on;
@@ -65,10 +64,11 @@ fn run(bell: &Bell, shared: &Weak<Shared>) {
         let Some(gpu) = &strong.gpu else { return };
         let seen = looks.tick(&strong, gpu);
         let busy = seen.busy;
-        if busy && (seen.stands || gpu.has_groups()) {
+        if !busy {
+            tidy(gpu);
+        }
+        if seen.stands || gpu.has_groups() || !busy && gpu.has_borrowed() {
             gpu.tender.ring(shared, &strong, gpu);
-        } else if !busy {
-            looks.tend(&strong, gpu);
         }
         drop(strong);
         bell.busy.store(busy, Ordering::Release);
@@ -88,10 +88,7 @@ struct Standing {
 
 /// What was seen of launches at the last look, by their contexts.
 #[derive(Default)]
-pub struct Looks {
-    standing: HashMap<usize, Standing>,
-    tended: Tended,
-}
+pub struct Looks(HashMap<usize, Standing>);
 
 /// What a look at all contexts has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,15 +102,7 @@ pub struct Seen {
 impl Looks {
     /// Looks at all contexts, and ends what makes no progress for the time limit. Asks no driver.
     pub fn tick(&mut self, shared: &Shared, gpu: &Gpu) -> Seen {
-        tick(shared, gpu, &mut self.standing)
-    }
-
-    /// Does what asks the driver, on this thread; with no launch under way, what waits for that as well.
-    pub fn tend(&mut self, shared: &Shared, gpu: &Gpu) {
-        self.tended.tend(shared, gpu);
-        if gpu.is_over() {
-            tidy(shared, gpu);
-        }
+        tick(shared, gpu, &mut self.0)
     }
 }
 
@@ -172,8 +161,8 @@ fn tick(shared: &Shared, gpu: &Gpu, standing: &mut HashMap<usize, Standing>) -> 
     seen
 }
 
-/// Frees what nobody uses any more. No launch is under way.
-fn tidy(shared: &Shared, gpu: &Gpu) {
+/// Has what nobody uses any more freed. No launch is under way.
+fn tidy(gpu: &Gpu) {
     let outgrown =
         std::mem::take(&mut *gpu.outgrown.lock().unwrap_or_else(PoisonError::into_inner));
     for unused in [gpu.tables.take_retired(), outgrown] {
@@ -182,11 +171,6 @@ fn tidy(shared: &Shared, gpu: &Gpu) {
         }
     }
     gpu.free_abandoned();
-    if !shared.failed()
-        && let Err(error) = gpu.let_go(shared)
-    {
-        shared.end(error);
-    }
 }
 
 /// A launch that has begun and is not over.

@@ -4,7 +4,7 @@ use crate::coded::{Rank, adding, over, recordable};
 use crate::copies::{read, write};
 use crate::{backend, on_simulator, on_threads, options};
 use antiphon::executor::hal::{Memory, Stream};
-use antiphon::executor::{Collectives, Communicator, Group, Options, Request, What};
+use antiphon::executor::{Collectives, Communicator, Factor, Group, Options, Request, What};
 use antiphon::{DataType, ReduceOp};
 use antiphon_tests::recorder::Recorder;
 use std::sync::Arc;
@@ -147,6 +147,33 @@ fn a_call_on_another_stream_begins_behind_the_last_one() {
         assert_eq!(read(&streams[1], memory.address(), ELEMENTS), summed(2, 1));
         assert_eq!(read(&streams[1], other.address(), ELEMENTS), summed(2, 2));
         rank.barrier().unwrap();
+    });
+}
+
+#[test]
+fn what_a_premultiplied_sum_multiplies_is_what_the_last_call_has_left() {
+    let test = "lane::what_a_premultiplied_sum_multiplies_is_what_the_last_call_has_left";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    const WORLD: u32 = 2;
+    on_threads(WORLD, &one_lane(), |rank| {
+        let on = Collectives::new(&rank).unwrap();
+        let streams = [rank.stream().unwrap(), rank.stream().unwrap()];
+        let memory = filled(&rank);
+        let mut expected = summed(WORLD, 1);
+        add_up(&on, &memory, &streams[0]);
+        for call in 1..20 {
+            let factor = Some(Factor::Value(3u64.to_le_bytes()));
+            let request = Request { factor, ..request(What::AllReduce, &memory) };
+            // SAFETY: the memory holds the call's bytes, and lives until the streams were waited for.
+            unsafe { on.call(&request, Some(&streams[call as usize % 2])) }.unwrap();
+            expected.iter_mut().for_each(|value| *value = value.wrapping_mul(3 * WORLD));
+        }
+        for stream in &streams {
+            on.executor().synchronize(stream).unwrap();
+        }
+        assert_eq!(read(&streams[0], memory.address(), ELEMENTS), expected);
     });
 }
 
