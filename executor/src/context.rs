@@ -55,7 +55,12 @@ impl ContextKey {
         let class = ContextKey::class(layout, sizes).map_err(|error| plan.lower_error(&error))?;
         let near = |one, other| shared.one_node || shared.are_near(one, other);
         let alike = plan.has_scratch() && !plan.recut().is_safe(near);
-        Ok(ContextKey { plan: layout.fingerprint, stream, class, sizes: alike.then_some(sizes) })
+        Ok(ContextKey {
+            plan: layout.fingerprint,
+            stream,
+            class,
+            sizes: alike.then_some(CallSizes { strict: false, ..sizes }),
+        })
     }
 
     /// A number that stands for the key on all ranks.

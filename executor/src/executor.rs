@@ -44,7 +44,7 @@ pub struct Call<'a> {
     /// The send buffer; aligned to the element size. On a rank of a GPU, memory of that device.
     pub input: *const u8,
     /// The receive buffer; aligned to the element size. On a rank of a GPU, memory of that device. It shares no byte with the send
-    /// buffer, or is in place: at the same address, or the smaller of both is the rank's own block of the larger. Others are refused,
+    /// buffer, or is in place: the same memory, or the smaller of both is the rank's own block of the larger. Others are refused,
     /// unless verification is off.
     pub output: *mut u8,
     /// Bytes of the send buffer, a multiple of the element size; equal on all ranks, unless the plan has runtime sizes.

@@ -271,7 +271,7 @@ pub unsafe extern "C" fn antiphon_plan_destroy(plan: *mut antiphon_plan) -> anti
 /// by itself, in the stream's order; with null for it, it is complete on return. It is refused inside a group
 /// (ANTIPHON_RESULT_UNSUPPORTED).
 ///
-/// The buffers begin at multiples of the element's size. They share no byte, or are in place: at one address, or the smaller is the rank's
+/// The buffers begin at multiples of the element's size. They share no byte, or are in place: the same memory, or the smaller is the rank's
 /// own block of the larger. Others are refused, unless the communicator does not verify plans. A plan may write the send buffer, if its
 /// author wrote it so.
 ///

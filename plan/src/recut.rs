@@ -49,6 +49,8 @@ struct Awaited {
     slices: BTreeSet<Slice>,
     /// Chunks of which every slice is among them.
     whole: BTreeSet<u64>,
+    /// Chunks that are written more than once: whoever has seen a packet there has seen one of the writers.
+    shared: BTreeSet<u64>,
 }
 
 impl Recut {
@@ -62,28 +64,41 @@ impl Recut {
             for block in &own.blocks {
                 let code = &own.instructions[block.code.range()];
                 let behind = behind_transfers(code);
-                let mut heard = BTreeSet::from([rank]);
+                let (mut heard, mut hears) = (BTreeSet::from([rank]), BTreeSet::new());
                 for instruction in code {
-                    if let Instruction::Wait { channel, .. } = *instruction
-                        && let Some((peer, paired)) = far_end(own, channel)
-                        && is_awaited(layout, peer, paired)
-                    {
-                        heard.insert(peer);
+                    match *instruction {
+                        Instruction::Wait { channel, .. } => {
+                            let end = far_end(own, channel);
+                            let awaited =
+                                |&(peer, paired): &(u32, u32)| is_awaited(layout, peer, paired);
+                            hears.extend(end.filter(awaited).map(|(peer, _)| peer));
+                        }
+                        // Until then another thread may be ahead of the one that waits.
+                        Instruction::BlockSync | Instruction::Barrier { .. } => {
+                            heard.append(&mut hears);
+                        }
+                        _ => {}
                     }
                     let Some(moved) = Moved::of(instruction) else { continue };
+                    // Owners wait for packets, and do not end before.
+                    let taken = |at: usize| {
+                        let Access { rank: owner, area } = own.accesses[at];
+                        let slice = Slice::of(layout, rank, at, moved.index);
+                        let has = area == Area::Packets && awaited[owner as usize].has(slice);
+                        has.then_some(owner)
+                    };
                     for at in moved.reads.clone().chain(moved.writes.clone()) {
                         let Access { rank: owner, area } = own.accesses[at];
                         if !matches!(area, Area::Scratch | Area::Packets) {
                             continue;
                         }
                         let reads = moved.reads.contains(&at);
-                        let slice = Slice::of(layout, rank, at, moved.index);
-                        let taken = area == Area::Packets && awaited[owner as usize].has(slice);
                         let end = match moved.channel {
-                            // The owner does not end before.
-                            _ if !reads && taken => Some(owner),
+                            Some(channel) if !reads => {
+                                taken(at).or_else(|| behind[&channel].end(layout, rank, channel))
+                            }
+                            None if !reads => taken(at).or(Some(rank)),
                             // A launch ends when its transfers have read what they send.
-                            Some(channel) if !reads => behind[&channel].end(layout, rank, channel),
                             _ => Some(rank),
                         };
                         let memory = &mut scratch[owner as usize];
@@ -128,12 +143,33 @@ impl Awaited {
         }
         let whole = found.into_iter().filter(|&((.., parts), count)| count == parts);
         awaited.whole = whole.flat_map(|((first, size, _), _)| first..first + size).collect();
+        let mut written: BTreeMap<u64, BTreeSet<(u32, Slice)>> = BTreeMap::new();
+        for (writer, own) in (0..).zip(&layout.ranks) {
+            for moved in own.instructions.iter().filter_map(Moved::of) {
+                for at in moved.writes {
+                    if own.accesses[at] != (Access { rank, area: Area::Packets }) {
+                        continue;
+                    }
+                    let slice = Slice::of(layout, writer, at, moved.index);
+                    for chunk in slice.first..slice.first + slice.size {
+                        let writers = written.entry(chunk).or_default();
+                        let others = writers.iter().any(|&(other, _)| other != writer);
+                        if !writers.insert((writer, slice)) || others {
+                            awaited.shared.insert(chunk);
+                        }
+                    }
+                }
+            }
+        }
         awaited
     }
 
+    /// Whether the rank waits for these packets, and they are of one writer.
     fn has(&self, slice: Slice) -> bool {
-        let mut chunks = slice.first..slice.first + slice.size;
-        self.slices.contains(&slice) || chunks.all(|chunk| self.whole.contains(&chunk))
+        let chunks = || slice.first..slice.first + slice.size;
+        let of_one = !chunks().any(|chunk| self.shared.contains(&chunk));
+        of_one
+            && (self.slices.contains(&slice) || chunks().all(|chunk| self.whole.contains(&chunk)))
     }
 }
 
@@ -222,25 +258,28 @@ fn is_awaited(layout: &Layout, rank: u32, channel: u32) -> bool {
     let is_signal = |one: &Instruction| matches!(*one, Instruction::Signal { channel: to, .. } if to == channel);
     let is_wait =
         |one: &Instruction| matches!(*one, Instruction::Wait { channel: on, .. } if on == paired);
-    let signals = count(own, is_signal);
-    signals.is_some() && signals == count(&layout.ranks[peer as usize], is_wait)
+    count(own, is_signal) == count(&layout.ranks[peer as usize], is_wait)
 }
 
-/// How many of a rank's instructions are such; `None` where some are in a pipeline, which repeats them.
-fn count(own: &RankLayout, is_one: impl Fn(&Instruction) -> bool) -> Option<usize> {
-    let mut found = 0;
+/// How many of a rank's instructions are such, by the windows of the pipeline that repeats them: their length and the chunks that they
+/// cover, by which pipelines of all ranks have as many iterations.
+fn count(
+    own: &RankLayout,
+    is_one: impl Fn(&Instruction) -> bool,
+) -> BTreeMap<Option<(u64, u64)>, usize> {
+    let mut found = BTreeMap::new();
     for block in &own.blocks {
-        let mut repeats = false;
+        let mut windows = None;
         for instruction in &own.instructions[block.code.range()] {
-            match instruction {
-                Instruction::LoopBegin { .. } => repeats = true,
-                Instruction::LoopEnd { .. } => repeats = false,
-                one if repeats && is_one(one) => return None,
-                one => found += usize::from(is_one(one)),
+            match *instruction {
+                Instruction::LoopBegin { unit, chunks, .. } => windows = Some((unit, chunks)),
+                Instruction::LoopEnd { .. } => windows = None,
+                ref one if is_one(one) => *found.entry(windows).or_default() += 1,
+                _ => {}
             }
         }
     }
-    Some(found)
+    found
 }
 
 #[cfg(test)]

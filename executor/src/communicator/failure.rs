@@ -450,7 +450,16 @@ impl Shared {
         begin: impl FnOnce(&dyn Bootstrap) -> Result<Ticket, BootstrapError>,
     ) -> Result<Vec<Vec<u8>>, ExecutorError> {
         let begun = begin(&*self.bootstrap).map_err(|error| self.failure_or(error))?;
-        begun.wait().map_err(|error| self.unmet(self.failure_or(error)))
+        begun.wait().map_err(|error| match error {
+            // The control thread may be about to say so.
+            BootstrapError::Aborted { by, reason, .. } => {
+                let (by, doing) = (by.rank, Doing::default());
+                let aborted = ExecutorError::Aborted { by, reason, doing };
+                self.failure.hear(aborted.clone());
+                self.unmet(self.failure.cause().unwrap_or(aborted))
+            }
+            error => self.unmet(self.failure_or(error)),
+        })
     }
 
     /// The end of a meeting of all ranks that this one was in: some may hold it for done, and others may come to it yet, so that

@@ -189,10 +189,14 @@ mod tests {
     #[test]
     fn what_one_publishes_all_find() {
         let table = table();
-        let scope = Scope { repeats: false, elsewhere: Some(true) };
+        let scope = Scope { repeats: false, elsewhere: Some(true), root: None };
         let judgements = [
             Judgement::Proven(Scope::default()),
-            Judgement::Proven(Scope { repeats: true, elsewhere: Some(false) }),
+            Judgement::Proven(Scope {
+                repeats: true,
+                elsewhere: Some(false),
+                root: Some(u32::MAX),
+            }),
             Judgement::Refuted("no".into()),
             Judgement::NotProven("perhaps: ä".into(), scope),
             Judgement::NotProven("x".repeat(TEXT).into(), Scope::default()),

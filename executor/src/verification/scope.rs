@@ -2,6 +2,7 @@
 
 use crate::error::ExecutorError;
 use crate::executor::Call;
+use crate::plan_cache::LoadedPlan;
 use crate::verification::Verdict;
 use antiphon_plan::verify::Report;
 
@@ -12,17 +13,20 @@ pub(crate) struct Scope {
     pub repeats: bool,
     /// Whether the plan is right where buffers are one memory that it has apart, or the other way round, if that is known.
     pub elsewhere: Option<bool>,
+    /// The root, of collectives that have one: the rank that has both buffers.
+    pub root: Option<u32>,
 }
 
 impl Scope {
     pub fn of(report: &Report) -> Scope {
-        Scope { repeats: report.repeats, elsewhere: report.elsewhere }
+        Scope { repeats: report.repeats, elsewhere: report.elsewhere, root: report.root }
     }
 
-    /// The scope as a number below 8, of which 0 is that of a plan of which nothing is known.
+    /// The scope as a number below 2^36, of which 0 is that of a plan of which nothing is known.
     pub fn bits(self) -> u64 {
         let elsewhere = self.elsewhere.map_or(0, |right| 1 + u64::from(right));
-        u64::from(self.repeats) | elsewhere << 1
+        let root = self.root.map_or(0, |root| 1 + u64::from(root));
+        u64::from(self.repeats) | elsewhere << 1 | root << 3
     }
 
     /// The scope of a number that [`bits`](Self::bits) gave.
@@ -31,7 +35,8 @@ impl Scope {
             0 => None,
             known => Some(known == 2),
         };
-        Scope { repeats: bits & 1 == 1, elsewhere }
+        let root = (bits >> 3).checked_sub(1).and_then(|root| u32::try_from(root).ok());
+        Scope { repeats: bits & 1 == 1, elsewhere, root }
     }
 
     /// Whether a call of a rank is none of those for which its plan was found to be wrong, and none of which nobody asked.
@@ -68,12 +73,12 @@ impl Scope {
                     call.output,
                     plan.name()
                 ),
-                allowed: "buffers that share no byte, or in place: at one address, or the smaller as the rank's own block of the larger",
+                allowed: "buffers that share no byte, or in place: the same memory, or the smaller as the rank's own block of the larger",
             });
         }
         let other = match (plan.layout().in_place, call.shares()) {
             (false, true) => Some("in place"),
-            (true, false) if !call.is_empty() => Some("out of place"),
+            (true, false) if !call.is_empty() && !self.has_one(plan, rank) => Some("out of place"),
             _ => None,
         };
         match (self.elsewhere, other) {
@@ -92,5 +97,14 @@ impl Scope {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether a rank has a part in one buffer of a plan alone, as those that are not the root of a collective may: what else its caller
+    /// passes is nobody's.
+    fn has_one(self, plan: &LoadedPlan, rank: u32) -> bool {
+        let uses = plan.uses(rank);
+        let both =
+            (uses.input_read || uses.input_written) && (uses.output_read || uses.output_written);
+        self.root.is_some_and(|root| root != rank) && !both
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{Call, Communicator, Executor, ExecutorError, LoadedPlan, Options, Rendezvous};
+use antiphon_plan::algorithms::{Algorithm, Shape};
 use antiphon_plan::builder::ProgramBuilder;
 use antiphon_plan::model::Collective;
 use antiphon_plan::program::CallSizes;
@@ -415,6 +416,25 @@ fn buffers_that_share_bytes_do_so_as_calls_in_place_or_are_refused() {
                 error.is_empty() || error.contains("which share some, for plan `copy`"),
                 "{error}"
             );
+        }
+    }
+}
+
+/// What a rank that is not the root passes for a buffer in which it has no part lies where it likes.
+#[test]
+fn only_the_root_of_a_plan_in_place_needs_one_memory_for_both_buffers() {
+    let shape = Shape { in_place: true, ..Shape::new(2) };
+    let plan = Algorithm::BroadcastZeroCopy.plan(shape).unwrap();
+    let mut memory = [0u32; 8];
+    let at = memory.as_mut_ptr().cast::<u8>();
+    for rank in pair(&options()) {
+        let executor = Executor::new(&rank);
+        let loaded = executor.load(&plan).unwrap();
+        for (apart, fine) in [(0, true), (16, rank.rank() != 0)] {
+            let to = (at.wrapping_add(apart), 16);
+            let checked =
+                executor.check(&Call::new(&loaded, DataType::U32, (at.cast_const(), 16), to));
+            assert_eq!(checked.is_ok(), fine, "rank {}, {apart} apart: {checked:?}", rank.rank());
         }
     }
 }
