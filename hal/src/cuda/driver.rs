@@ -18,7 +18,7 @@ use crate::gpu::library::{Api, Words, text_at};
 use crate::gpu::memory::{self, GpuMemory};
 use crate::gpu::process::Process;
 use crate::gpu::search::Search;
-use crate::gpu::stream::{is_default, number_of_handle};
+use crate::gpu::stream::{PER_THREAD, number_of_handle};
 use crate::gpu::vendor::{Context as _, Owner, Vendor, unsupported};
 use crate::gpu::vmm::{self, Physical};
 use crate::memory::MemoryHandle;
@@ -149,9 +149,11 @@ impl Vendor for CudaDriver {
             allowed: "one of the context that the device was opened on".to_owned(),
             cure,
         };
+        // One of the numbers for the default streams of whatever is current.
+        let is_default = raw.addr() <= PER_THREAD;
         // Calls are made with the device's own context current, where a default stream is that context's, and not the green one's.
         // SAFETY: the caller vouches for the stream.
-        let asked = is_default(raw).then(|| unsafe { of_stream(context.api(), raw) });
+        let asked = is_default.then(|| unsafe { of_stream(context.api(), raw) });
         if let Some(Ok(StreamOwner::Green { .. })) = asked {
             return Err(refused(
                 "the default stream of a green context",

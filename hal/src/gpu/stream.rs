@@ -36,15 +36,10 @@ unsafe impl<V: Vendor> Send for GpuStream<V> {}
 unsafe impl<V: Vendor> Sync for GpuStream<V> {}
 
 /// The handle by which each thread knows its own default stream (`CU_STREAM_PER_THREAD`, `hipStreamPerThread`).
-const PER_THREAD: usize = 2;
+pub(crate) const PER_THREAD: usize = 2;
 
 /// The handle that stands for the same stream as null (`CU_STREAM_LEGACY`, `hipStreamLegacy`).
 const LEGACY: usize = 1;
-
-/// Whether a handle is one of the numbers for default streams, of whatever is current.
-pub(crate) fn is_default(raw: RawStream) -> bool {
-    raw.addr() <= PER_THREAD
-}
 
 /// A number of a stream, where the driver gives it none: one that gets the handle of one that is gone counts as the same.
 pub(crate) fn number_of_handle(raw: RawStream) -> u64 {
