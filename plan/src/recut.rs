@@ -56,9 +56,8 @@ struct Awaited {
 impl Recut {
     /// Looks at all that touches scratch, and at what is known of its end.
     pub fn new(layout: &Layout) -> Recut {
-        let ranks = 0..layout.ranks.len() as u32;
-        let awaited: Vec<Awaited> = ranks.clone().map(|rank| Awaited::new(layout, rank)).collect();
-        let mut scratch: Vec<Scratch> = ranks.map(|_| Scratch::default()).collect();
+        let (awaited, balanced) = (Awaited::all(layout), balances(layout));
+        let mut scratch: Vec<Scratch> = layout.ranks.iter().map(|_| Scratch::default()).collect();
         let mut loose = false;
         for (rank, own) in (0..).zip(&layout.ranks) {
             for block in &own.blocks {
@@ -69,9 +68,10 @@ impl Recut {
                     match *instruction {
                         Instruction::Wait { channel, .. } => {
                             let end = far_end(own, channel);
-                            let awaited =
-                                |&(peer, paired): &(u32, u32)| is_awaited(layout, peer, paired);
-                            hears.extend(end.filter(awaited).map(|(peer, _)| peer));
+                            let is_balanced = |&(peer, paired): &(u32, u32)| {
+                                balanced[peer as usize][paired as usize]
+                            };
+                            hears.extend(end.filter(is_balanced).map(|(peer, _)| peer));
                         }
                         // Until then another thread may be ahead of the one that waits.
                         Instruction::BlockSync | Instruction::Barrier { .. } => {
@@ -94,9 +94,9 @@ impl Recut {
                         }
                         let reads = moved.reads.contains(&at);
                         let end = match moved.channel {
-                            Some(channel) if !reads => {
-                                taken(at).or_else(|| behind[&channel].end(layout, rank, channel))
-                            }
+                            Some(channel) if !reads => taken(at).or_else(|| {
+                                behind[&channel].end(rank, own, (channel, &balanced[rank as usize]))
+                            }),
                             None if !reads => taken(at).or(Some(rank)),
                             // A launch ends when its transfers have read what they send.
                             _ => Some(rank),
@@ -128,40 +128,41 @@ impl Recut {
 }
 
 impl Awaited {
-    fn new(layout: &Layout, rank: u32) -> Awaited {
-        let own = &layout.ranks[rank as usize];
-        let mut awaited = Awaited::default();
-        for moved in own.instructions.iter().filter_map(Moved::of) {
-            let reads = if moved.channel.is_none() { moved.reads } else { 0..0 };
-            for at in reads.filter(|&at| own.accesses[at] == Access { rank, area: Area::Packets }) {
-                awaited.slices.insert(Slice::of(layout, rank, at, moved.index));
-            }
-        }
-        let mut found: BTreeMap<(u64, u64, u64), u64> = BTreeMap::new();
-        for &Slice { first, size, parts, .. } in &awaited.slices {
-            *found.entry((first, size, parts)).or_default() += 1;
-        }
-        let whole = found.into_iter().filter(|&((.., parts), count)| count == parts);
-        awaited.whole = whole.flat_map(|((first, size, _), _)| first..first + size).collect();
-        let mut written: BTreeMap<u64, BTreeSet<(u32, Slice)>> = BTreeMap::new();
-        for (writer, own) in (0..).zip(&layout.ranks) {
+    /// Those of all ranks.
+    fn all(layout: &Layout) -> Vec<Awaited> {
+        let mut all: Vec<Awaited> = layout.ranks.iter().map(|_| Awaited::default()).collect();
+        // By owner and chunk, the first writer of each slice.
+        let mut written: BTreeMap<(u32, u64), BTreeSet<(u32, Slice)>> = BTreeMap::new();
+        for (rank, own) in (0..).zip(&layout.ranks) {
             for moved in own.instructions.iter().filter_map(Moved::of) {
-                for at in moved.writes {
-                    if own.accesses[at] != (Access { rank, area: Area::Packets }) {
-                        continue;
-                    }
-                    let slice = Slice::of(layout, writer, at, moved.index);
+                let Moved { index, reads, writes, channel } = moved;
+                let slice = |at| Slice::of(layout, rank, at, index);
+                let is_packets = |at: &usize| own.accesses[*at].area == Area::Packets;
+                if channel.is_none() {
+                    let here = |at: &usize| is_packets(at) && own.accesses[*at].rank == rank;
+                    all[rank as usize].slices.extend(reads.filter(here).map(slice));
+                }
+                for at in writes.filter(is_packets) {
+                    let (owner, slice) = (own.accesses[at].rank, slice(at));
                     for chunk in slice.first..slice.first + slice.size {
-                        let writers = written.entry(chunk).or_default();
-                        let others = writers.iter().any(|&(other, _)| other != writer);
-                        if !writers.insert((writer, slice)) || others {
-                            awaited.shared.insert(chunk);
+                        let writers = written.entry((owner, chunk)).or_default();
+                        let others = writers.iter().any(|&(other, _)| other != rank);
+                        if !writers.insert((rank, slice)) || others {
+                            all[owner as usize].shared.insert(chunk);
                         }
                     }
                 }
             }
         }
-        awaited
+        for awaited in &mut all {
+            let mut found: BTreeMap<(u64, u64, u64), u64> = BTreeMap::new();
+            for &Slice { first, size, parts, .. } in &awaited.slices {
+                *found.entry((first, size, parts)).or_default() += 1;
+            }
+            let whole = found.into_iter().filter(|&((.., parts), count)| count == parts);
+            awaited.whole = whole.flat_map(|((first, size, _), _)| first..first + size).collect();
+        }
+        all
     }
 
     /// Whether the rank waits for these packets, and they are of one writer.
@@ -210,10 +211,10 @@ impl Moved {
 }
 
 impl Behind {
-    /// By whose completion a rank's transfers on a port channel have landed.
-    fn end(self, layout: &Layout, rank: u32, channel: u32) -> Option<u32> {
-        let peer = layout.ranks[rank as usize].channels[channel as usize].peer;
-        let heard = self.signal && is_awaited(layout, rank, channel);
+    /// By whose completion a rank's transfers on a port channel have landed; by the rank's channels, which are balanced.
+    fn end(self, rank: u32, own: &RankLayout, (channel, balanced): (u32, &[bool])) -> Option<u32> {
+        let heard = self.signal && balanced[channel as usize];
+        let peer = own.channels[channel as usize].peer;
         heard.then_some(peer).or(self.flush.then_some(rank))
     }
 }
@@ -251,35 +252,49 @@ fn far_end(own: &RankLayout, channel: u32) -> Option<(u32, u32)> {
     Some((end.peer, end.paired?))
 }
 
-/// Whether the other end of a rank's channel waits for every signal of a launch, so that it waits for none of an earlier one.
-fn is_awaited(layout: &Layout, rank: u32, channel: u32) -> bool {
-    let own = &layout.ranks[rank as usize];
-    let Some((peer, paired)) = far_end(own, channel) else { return false };
-    let is_signal = |one: &Instruction| matches!(*one, Instruction::Signal { channel: to, .. } if to == channel);
-    let is_wait =
-        |one: &Instruction| matches!(*one, Instruction::Wait { channel: on, .. } if on == paired);
-    count(own, is_signal) == count(&layout.ranks[peer as usize], is_wait)
+/// Signals or waits of one end of a channel, by the windows of the pipeline that repeats them: their length and the chunks that they
+/// cover, by which pipelines of all ranks have as many iterations.
+type Count = BTreeMap<Option<(u64, u64)>, usize>;
+
+/// By rank and channel, whether the other end waits for every signal of a launch, so that it waits for none of an earlier one.
+fn balances(layout: &Layout) -> Vec<Vec<bool>> {
+    let counts: Vec<Vec<[Count; 2]>> = layout.ranks.iter().map(counts).collect();
+    let balance = |own: &RankLayout, counted: &[[Count; 2]], channel: usize| {
+        let far = far_end(own, channel as u32);
+        let waits = far.map(|(peer, paired)| &counts[peer as usize][paired as usize][1]);
+        waits == Some(&counted[channel][0])
+    };
+    let ranks = layout.ranks.iter().zip(&counts);
+    ranks
+        .map(|(own, counted)| {
+            (0..own.channels.len()).map(|channel| balance(own, counted, channel)).collect()
+        })
+        .collect()
 }
 
-/// How many of a rank's instructions are such, by the windows of the pipeline that repeats them: their length and the chunks that they
-/// cover, by which pipelines of all ranks have as many iterations.
-fn count(
-    own: &RankLayout,
-    is_one: impl Fn(&Instruction) -> bool,
-) -> BTreeMap<Option<(u64, u64)>, usize> {
-    let mut found = BTreeMap::new();
+/// By channel of a rank, its signals and its waits.
+fn counts(own: &RankLayout) -> Vec<[Count; 2]> {
+    let mut counts = vec![<[Count; 2]>::default(); own.channels.len()];
     for block in &own.blocks {
         let mut windows = None;
         for instruction in &own.instructions[block.code.range()] {
-            match *instruction {
-                Instruction::LoopBegin { unit, chunks, .. } => windows = Some((unit, chunks)),
-                Instruction::LoopEnd { .. } => windows = None,
-                ref one if is_one(one) => *found.entry(windows).or_default() += 1,
-                _ => {}
-            }
+            let (channel, kind) = match *instruction {
+                Instruction::LoopBegin { unit, chunks, .. } => {
+                    windows = Some((unit, chunks));
+                    continue;
+                }
+                Instruction::LoopEnd { .. } => {
+                    windows = None;
+                    continue;
+                }
+                Instruction::Signal { channel, .. } => (channel, 0),
+                Instruction::Wait { channel, .. } => (channel, 1),
+                _ => continue,
+            };
+            *counts[channel as usize][kind].entry(windows).or_default() += 1;
         }
     }
-    found
+    counts
 }
 
 #[cfg(test)]
