@@ -77,12 +77,13 @@ impl Gpu {
                 let recorded = stream.is_capturing()?;
                 // Behind what it has launched on streams of its own.
                 lane.enter(stream, recorded)?;
-                lane.leave(stream, recorded, None)
+                lane.leave(shared, stream, (recorded, None))
             }
             None => Ok(()),
         };
         enters().map_err(|error| shared.lacking(error))?;
         work()?;
+        // Peers count on what the code has done.
         leaves().inspect_err(|error| shared.fail(error.clone()))
     }
 }
@@ -102,7 +103,25 @@ impl LaneTurn<'_> {
 
     /// Notes the call that was put into a stream, which this event is behind; makes one where there is none that stands for this
     /// call until the lane's next.
+    ///
+    /// # Errors
+    /// What the driver says. It breaks the communicator, whose peers count on the call; but of a recording, which is none then, nobody
+    /// does.
     pub fn leave(
+        &mut self,
+        shared: &Shared,
+        stream: &dyn Stream,
+        (recorded, behind): (bool, Option<Arc<dyn Event>>),
+    ) -> Result<(), ExecutorError> {
+        let left = self.put_end(stream, recorded, behind);
+        left.inspect_err(|error| {
+            if !recorded {
+                shared.fail(error.clone());
+            }
+        })
+    }
+
+    fn put_end(
         &mut self,
         stream: &dyn Stream,
         recorded: bool,

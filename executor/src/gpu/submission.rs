@@ -95,8 +95,7 @@ impl Gpu {
         let event = behind.as_ref().and_then(|behind| behind.clone().ok());
         self.settle(shared, recent, number, behind, launched)?;
         if let Some(lane) = &mut lane {
-            lane.leave(&**stream, recorded, event)
-                .inspect_err(|error| shared.fail(error.clone()))?;
+            lane.leave(shared, &**stream, (recorded, event))?;
         }
         drop(launching);
         drop(lane);

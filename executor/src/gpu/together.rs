@@ -233,9 +233,7 @@ unsafe fn launch_group(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
         let event = behind.as_ref().and_then(|behind| behind.clone().ok());
         let settled = gpu.settle(shared, one.recent, one.number, behind, own);
         let left = settled.and_then(|()| match lane {
-            Some(lane) => lane
-                .leave(&***stream, recorded, event)
-                .inspect_err(|error| shared.fail(error.clone())),
+            Some(lane) => lane.leave(shared, &***stream, (recorded, event)),
             None => Ok(()),
         });
         failed = failed.or(left.err());
