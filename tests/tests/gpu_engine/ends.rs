@@ -13,6 +13,7 @@ use antiphon::executor::{
 };
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, Plan};
+use antiphon_tests::application::Application;
 use antiphon_tests::recorder::Recorder;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
@@ -171,13 +172,11 @@ fn waits_without_a_limit_say_whom_they_are_for() {
     });
 }
 
-/// Two ranks of which rank 0 frees its input, which rank 1 then waits for in vain; `meanwhile` is what rank 1 does then. What came of it, unless
-/// rank 1 does not wait for it.
+/// Two ranks of which rank 0 frees its input, which rank 1 then waits for in vain; `meanwhile` is what rank 1 does then. What came of it.
 fn frees_too_early(
     (plan, options): (&Plan, &Options),
-    waits: bool,
     meanwhile: impl Fn(&Communicator) + Sync,
-) -> Vec<Option<Result<(), ExecutorError>>> {
+) -> Vec<Result<(), ExecutorError>> {
     on_threads(2, options, |rank| {
         let mut caller = Caller::new(&rank, plan);
         // Beside kernels, HIP's driver makes no memory.
@@ -201,7 +200,7 @@ fn frees_too_early(
             caller.execute().unwrap();
             meanwhile(&rank);
         }
-        let outcome = (waits || rank.rank() == 0).then(|| caller.synchronize());
+        let outcome = caller.synchronize();
         if let Some(freeing) = freeing {
             freeing.join().unwrap();
         }
@@ -215,8 +214,8 @@ fn who_frees_a_buffer_before_a_peer_has_mapped_it_is_named() {
     if on_simulator(test).is_none() {
         return;
     }
-    let outcomes = frees_too_early((&pulls(), &options()), true, |_| {});
-    let errors: Vec<_> = outcomes.into_iter().map(|one| one.unwrap().unwrap_err()).collect();
+    let outcomes = frees_too_early((&pulls(), &options()), |_| {});
+    let errors: Vec<_> = outcomes.into_iter().map(Result::unwrap_err).collect();
     let freed = matches!(errors[1], ExecutorError::Freed { rank: 1, seq: 1, peer: 0, .. });
     assert!(freed, "{}", errors[1]);
     assert!(matches!(errors[0], ExecutorError::Aborted { by: 1, .. }), "{}", errors[0]);
@@ -246,36 +245,37 @@ fn ends_within_a_minute() -> impl Drop {
     Over(over)
 }
 
-/// Loads code in another thread.
-fn load_aside(rank: &Communicator) {
-    let device = Arc::clone(rank.device());
+/// Loads code in another thread, which waits for the kernels that run.
+fn load_aside(application: &Application, rank: &Communicator, code: &Arc<Vec<u8>>) {
+    let (device, code) = (Arc::clone(rank.device()), Arc::clone(code));
     std::thread::spawn(move || {
-        let entry = "nothing";
-        let source = "extern \"C\" __global__ void nothing() {}";
-        let code = device.compile(source, &[]).unwrap();
         let code = KernelCode::Binary(&code);
-        device.load(KernelSource { entry, code, options: &[] }).map(drop).unwrap();
+        device.load(KernelSource { entry: "nothing", code, options: &[] }).map(drop).unwrap();
     });
+    while application.waiting() == 0 {
+        std::thread::yield_now();
+    }
 }
 
-/// Nor does who would ask what the kernel waits for: all wait for a thread that loads code, and that one for the kernel. Whoever is
-/// there, and a communicator that goes.
+/// Nor does who would ask what the kernel waits for: all wait for a thread that loads code, and that one for the kernel.
 #[test]
 fn a_launch_reaches_the_time_limit_where_the_driver_answers_nobody() {
     let test = "ends::a_launch_reaches_the_time_limit_where_the_driver_answers_nobody";
     let busy = [("ANTIPHON_GPUSIM_WAITS", "load")];
-    if on_simulator_with(test, &busy).is_none() || backend() != Backend::Cuda {
+    let Some(simulated) = on_simulator_with(test, &busy) else { return };
+    if backend() != Backend::Cuda {
         return;
     }
+    let application = Application::new(&simulated);
+    let source = "extern \"C\" __global__ void nothing() {}";
+    let code = Arc::new(crate::device().compile(source, &[]).unwrap());
     let _over = ends_within_a_minute();
     // Rank 0 is through with it, and ends nothing.
     let options = options().with_timeout(Some(LIMIT)).with_verification(false);
-    for waits in [true, false] {
-        let outcomes = frees_too_early((&pulls_and(false), &options), waits, load_aside);
-        let Some(outcome) = &outcomes[1] else { continue };
-        let Err(error) = outcome else { panic!("rank 1 has what it waits for") };
-        assert!(matches!(error, ExecutorError::Stalled { rank: 1, .. }), "{error}");
-    }
+    let plan = pulls_and(false);
+    let outcomes = frees_too_early((&plan, &options), |rank| load_aside(&application, rank, &code));
+    let Err(error) = &outcomes[1] else { panic!("rank 1 has what it waits for") };
+    assert!(matches!(error, ExecutorError::Stalled { rank: 1, .. }), "{error}");
 }
 
 #[test]
