@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import queue
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -12,59 +11,15 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import Work
 
+from antiphon import _torch_threads as threads
 from antiphon.errors import InvalidArgumentError
 
 __all__ = ["Chain", "Outcome", "leave_behind"]
-
-IDLE = 5.0
-"""Seconds that a thread without work stays."""
 
 LITTLE = 4096
 """Bytes that a result holds at most to be one that costs little to keep."""
 
 _under_way: set[Outcome] = set()
-
-
-class _Threads:
-    """Threads for what may wait for others: there is always one that is free."""
-
-    def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._counting = threading.Lock()
-        self._free = 0
-        """Threads that wait for work, and for which there is none yet."""
-
-    def do(self, job: Callable[[], None]) -> bool:
-        """Has a thread do a job; False where there can be no more threads, as while Python ends."""
-        with self._counting:
-            if self._free:
-                self._free -= 1
-            else:
-                try:
-                    threading.Thread(target=self._work, name="antiphon futures", daemon=True).start()
-                except RuntimeError:
-                    return False
-            self._jobs.put(job)
-        return True
-
-    def _work(self) -> None:
-        while True:
-            try:
-                job = self._jobs.get(timeout=IDLE)
-            except queue.Empty:
-                with self._counting:
-                    if self._free:
-                        self._free -= 1
-                        return
-                # Somebody has just counted on this one.
-                continue
-            job()
-            del job
-            with self._counting:
-                self._free += 1
-
-
-_threads = _Threads()
 
 
 class _Own(threading.local):
@@ -104,7 +59,7 @@ class Chain:
         with self._deciding:
             self._waiting.append(complete)
             idle, self._running = not self._running, True
-        if idle and not _threads.do(self._run):
+        if idle and not threads.do(self._run):
             self._run()
 
     def _run(self) -> None:
@@ -254,8 +209,7 @@ class Outcome:
 
 def leave_behind(error: BaseException) -> None:
     """In a process that was just forked: what was under way fails there, and other threads are needed."""
-    global _threads
-    _threads = _Threads()
+    threads.leave_behind()
     for outcome in _under_way:
         outcome.leave_behind(error)
     _under_way.clear()

@@ -15,6 +15,7 @@ from antiphon._torch_futures import Chain, Outcome
 from antiphon._torch_meeting import Meet, Meeting, destroyed, not_begun
 from antiphon._torch_sides import Side, tensors_of
 from antiphon._torch_streams import ABORTED, GIVEN_UP, PATIENCE, Body, Limit, Line, SourcedWork, StreamWork
+from antiphon._torch_threads import at_work
 from antiphon._torch_untraced import untraced
 from antiphon.communicator import Communicator
 from antiphon.errors import AntiphonError
@@ -94,17 +95,18 @@ class Lane:
     def _work(self) -> None:
         meeting = self._meeting
         while (call := self._calls.get()) is not None:
-            body, done, failed = call
-            try:
-                body(meeting.communicator())
-            except BaseException as error:  # noqa: BLE001: it is the waiting thread's.
-                if meeting.error():
-                    meeting.give_up(error)
-                failed(error)
-            else:
-                done()
-            # Nothing of a call is kept until the next one.
-            del call, body, done, failed
+            with at_work():
+                body, done, failed = call
+                try:
+                    body(meeting.communicator())
+                except BaseException as error:  # noqa: BLE001: it is the waiting thread's.
+                    if meeting.error():
+                        meeting.give_up(error)
+                    failed(error)
+                else:
+                    done()
+                # Nothing of a call is kept until the next one.
+                del call, body, done, failed
         if self._line is not None:
             self._line.end(Limit(PATIENCE))
 

@@ -17,6 +17,7 @@ from secrets import compare_digest, token_hex
 from typing import Any
 
 from antiphon._torch_streams import ABORTED, Limit
+from antiphon._torch_threads import at_work, ending
 from antiphon.communicator import Communicator, UniqueId
 from antiphon.errors import AbortedError, AntiphonError, InvalidArgumentError, SystemFailure, TimedOutError
 
@@ -62,15 +63,16 @@ class Meeting:
         threading.Thread(target=self._meet, args=(meet,), name=f"antiphon {name} meet", daemon=True).start()
 
     def _meet(self, meet: Meet) -> None:
-        try:
-            self.made = meet(lambda: self.broken is not None)
-        except BaseException as error:  # noqa: BLE001: it is the waiting threads'.
-            self.give_up(error)
-            return
-        # Whichever of the two is later, this or who gives up, sees the other.
-        if self.broken is not None and not self.made.closed:
-            self.made.abort(ABORTED)
-        self._over.set()
+        with at_work():
+            try:
+                self.made = meet(lambda: self.broken is not None or ending())
+            except BaseException as error:  # noqa: BLE001: it is the waiting threads'.
+                self.give_up(error)
+                return
+            # Whichever of the two is later, this or who gives up, sees the other.
+            if self.broken is not None and not self.made.closed:
+                self.made.abort(ABORTED)
+            self._over.set()
 
     def over(self, seconds: float | None) -> bool:
         """Waits so many seconds at most until the ranks have met, or are not waited for; whether that is so."""

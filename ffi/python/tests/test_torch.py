@@ -77,7 +77,15 @@ def test_a_rank_that_raises_fails_first(tmp_path):
     (first, _, why), (second, _, raised) = outcomes(2, command, tmp_path, python(), **environment(tmp_path))
     # Rank 0 goes on to a barrier that rank 1 never comes to.
     assert first and "rank 1" in why and "AssertionError" not in why, why
-    assert second and "ValueError: boom" in raised, raised
+    assert second == 1 and "ValueError: boom" in raised, (second, raised)
+
+
+def test_a_future_that_calls_while_its_program_ends(tmp_path):
+    command = [str(RANKS), "last", str(tmp_path / "meet")]
+    path = environment(tmp_path)
+    assert processes(2, command, tmp_path, python(), **path) == ["last: ok\ncalled\n"] * 2
+    for status, out, why in outcomes(2, [*command[:2], str(tmp_path / "again")], tmp_path, python(), RAISES="1", **path):
+        assert (status, out) == (1, "called\n") and "ValueError: boom" in why, (status, out, why)
 
 
 def test_a_rank_of_several_processes_that_raises_fails_first(tmp_path):

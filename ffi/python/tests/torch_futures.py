@@ -1,7 +1,9 @@
 """Cases of `torch_ranks.py`: what futures call when they are done."""
 
+import atexit
 import contextlib
 import gc
+import os
 import threading
 import time
 import weakref
@@ -58,6 +60,27 @@ def not_yet():
 def asked(x):
     """The future of an allreduce."""
     return dist.all_reduce(x, async_op=True).get_future()
+
+
+def last(rank, world):
+    """A program that ends while a future calls, which returns first. It may end by an exception."""
+    begun, late = threading.Event(), threading.Event()
+    # Of what is called as the interpreter ends, this comes before what the backend does.
+    atexit.register(late.set)
+
+    def tell(future):
+        begun.set()
+        late.wait(60)
+        # Others go on again and again meanwhile.
+        for _ in range(10):
+            time.sleep(0.002)
+        print("called", flush=True)
+
+    with not_yet():
+        asked(torch.ones(2)).then(tell)
+    assert begun.wait(60)
+    if os.environ.get("RAISES"):
+        raise ValueError("boom")
 
 
 def hooks(rank, world):
