@@ -28,7 +28,7 @@ use crate::shared::control::{BROKEN, ControlPage, LEFT};
 use crate::shared::verdicts::VerdictTable;
 use crate::waiting::{Verdict, Waiter};
 use antiphon_bootstrap::{
-    Bootstrap, BootstrapError, Handler, Lost, PeerName, Ticket, in_process_with, unix,
+    Bootstrap, BootstrapError, Handler, Lost, Operation, PeerName, Ticket, in_process_with, unix,
 };
 use antiphon_hal::{Backend, Device, Effort, Memory, Stream};
 use antiphon_memory::process;
@@ -376,12 +376,21 @@ impl Communicator {
     /// for them. One that fails breaks the communicator, but for `TooLarge`, and where a rank has left in good order.
     ///
     /// # Errors
-    /// The communicator's failure; `Bootstrap` with the ranks that did not come within the time limit, with one that has left, or,
-    /// where the ranks are on several nodes, with one that is in a barrier; `Bootstrap(TooLarge)`, before anything is sent.
+    /// The communicator's failure; `Bootstrap` with the ranks that did not come within the time limit, with one that has left, with
+    /// one that splits the ranks, or, where these are on several nodes, with one that is in a barrier; `Bootstrap(TooLarge)`, before
+    /// anything is sent.
     pub fn exchange(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ExecutorError> {
+        self.exchange_for(Operation::Exchange, bytes)
+    }
+
+    fn exchange_for(
+        &self,
+        operation: Operation,
+        bytes: &[u8],
+    ) -> Result<Vec<Vec<u8>>, ExecutorError> {
         self.shared.check()?;
         self.shared.sweep()?;
-        self.shared.meet(|end| end.exchange_begin(bytes))
+        self.shared.meet(|end| end.begin(operation, bytes))
     }
 
     /// Ends every wait of every rank of this communicator, those of transfers between two ranks included. Later calls fail with

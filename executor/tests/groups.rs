@@ -408,22 +408,6 @@ fn some_ranks_go_on_when_a_communicator_is_broken() {
 }
 
 #[test]
-fn an_abort_ends_a_split_whose_group_does_not_form() {
-    on_threads(3, |rank, on| {
-        let communicator = on.communicator();
-        if rank == 2 {
-            // What a split tells first; but then it does not join the group.
-            let (key, color) = (0u64.to_le_bytes(), 7u64.to_le_bytes());
-            communicator.exchange(&[key, color].concat()).unwrap();
-            communicator.abort("enough");
-            return;
-        }
-        let text = communicator.split(Some(7), 0).unwrap_err().to_string();
-        assert!(text.contains("enough") && text.contains("rank 2"), "{text}");
-    });
-}
-
-#[test]
 fn an_abort_of_this_ranks_ends_a_subset_whose_ranks_do_not_come() {
     on_threads(3, |rank, on| {
         if rank != 0 {

@@ -4,7 +4,7 @@ use super::join::{Greeted, Join};
 use super::{Communicator, Options, garbled};
 use crate::error::{Doing, ExecutorError};
 use crate::registry::Installed;
-use antiphon_bootstrap::{Bootstrap, BootstrapError};
+use antiphon_bootstrap::{Bootstrap, BootstrapError, Operation};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -56,7 +56,7 @@ impl Communicator {
         let number = self.shared.splits.fetch_add(1, Ordering::Relaxed);
         let mut mine = key.into().to_le_bytes().to_vec();
         mine.extend(color.map_or(u64::MAX, u64::from).to_le_bytes());
-        let all = self.exchange(&mine)?;
+        let all = self.exchange_for(Operation::Split, &mine)?;
         let Some(color) = color else { return Ok(None) };
         let mut members: Vec<(i64, u32)> = Vec::new();
         for (rank, blob) in (0..).zip(&all) {
@@ -195,5 +195,50 @@ impl Communicator {
         let begun = Join::begin(Arc::clone(end), &self.shared.device, options);
         let begun = begun.inspect_err(|_| end.let_go())?;
         Ok(begun.among(self.shared.yields).in_own_group())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread::scope;
+    use std::time::Duration;
+
+    #[test]
+    fn an_abort_ends_a_split_whose_group_does_not_form() {
+        let [gone, ranks @ ..] = &Communicator::in_process(3, &Options::default()).unwrap()[..]
+        else {
+            unreachable!()
+        };
+        scope(|scope| {
+            let split =
+                |rank| scope.spawn(move || Communicator::split(rank, Some(7), 0).unwrap_err());
+            let begun: Vec<_> = ranks.iter().map(split).collect();
+            // What a split tells first; but then it does not join the group.
+            let (key, color) = (0u64.to_le_bytes(), 7u64.to_le_bytes());
+            gone.exchange_for(Operation::Split, &[key, color].concat()).unwrap();
+            gone.abort("enough");
+            for split in begun {
+                let text = split.join().unwrap().to_string();
+                assert!(text.contains("enough") && text.contains("rank 0"), "{text}");
+            }
+        });
+    }
+
+    #[test]
+    fn ranks_that_exchange_and_ranks_that_split_are_told_so() {
+        for hosts in [["this"; 2], ["this", "that"]] {
+            let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
+            let ranks = Communicator::in_process_on(&hosts, &options).unwrap();
+            let texts = scope(|scope| {
+                // As long as what a split exchanges.
+                let exchange = scope.spawn(|| ranks[0].exchange(&[0; 16]).unwrap_err());
+                let split = scope.spawn(|| ranks[1].split(Some(0), 0).map(drop).unwrap_err());
+                [exchange, split].map(|rank| rank.join().unwrap().to_string())
+            });
+            let said = |text: &str| texts.iter().any(|it| it.contains(text));
+            assert!(said("rank 1") && said("called split"), "{texts:?}");
+            assert!(ranks.iter().all(|rank| rank.failure().is_some()), "{texts:?}");
+        }
     }
 }

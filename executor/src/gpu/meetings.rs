@@ -9,15 +9,13 @@ use super::calls::{self, Shown, Turn};
 use crate::communicator::{CallSeries, Shared};
 use crate::error::{ExecutorError, Waits};
 use crate::executor::{OrderOf, mix};
-use antiphon_bootstrap::BootstrapError;
+use antiphon_bootstrap::{BootstrapError, Operation};
 use antiphon_hal::Stream;
 use antiphon_types::{DataType, ReduceOp};
 use std::time::{Duration, Instant};
 
 /// Between two looks at what the other ranks called.
 const TICK: Duration = Duration::from_millis(20);
-/// What tells the texts of meetings from what ranks exchange otherwise.
-const MARK: &str = "antiphon meeting: ";
 
 /// What a rank calls, which all ranks of a meeting compare.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +92,6 @@ impl Gpu {
 fn wait(shared: &Shared, turn: &Turn, meeting: &Meeting<'_>) -> Result<(), ExecutorError> {
     let (rank, seq) = (shared.rank, turn.seq);
     let own = crate::diagnose::named(meeting.name, meeting.bytes, meeting.shape());
-    let text = format!("{MARK}{own}");
     let began = Instant::now();
     let stalled = |limit| ExecutorError::Stalled {
         rank,
@@ -103,7 +100,7 @@ fn wait(shared: &Shared, turn: &Turn, meeting: &Meeting<'_>) -> Result<(), Execu
         limit,
         waits: Waits(calls::last(shared)),
     };
-    let begun = shared.bootstrap.exchange_begin(text.as_bytes());
+    let begun = shared.bootstrap.begin(Operation::Call, own.as_bytes());
     let mut ticket = begun.map_err(|error| shared.failure_or(error))?;
     let texts = loop {
         match ticket.wait_for(TICK) {
@@ -121,9 +118,8 @@ fn wait(shared: &Shared, turn: &Turn, meeting: &Meeting<'_>) -> Result<(), Execu
             return Err(stalled(limit));
         }
     };
-    let differs = |(_, theirs): &(u32, &Vec<u8>)| **theirs != *text.as_bytes();
+    let differs = |(_, theirs): &(u32, &Vec<u8>)| **theirs != *own.as_bytes();
     let Some((peer, theirs)) = (0..).zip(&texts).find(differs) else { return Ok(()) };
-    let theirs = String::from_utf8_lossy(theirs);
-    let theirs = theirs.strip_prefix(MARK).unwrap_or("something else that all ranks do").to_owned();
+    let theirs = String::from_utf8_lossy(theirs).into_owned();
     Err(ExecutorError::Mismatch { rank, seq, own, peer, theirs })
 }

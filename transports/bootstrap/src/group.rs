@@ -222,13 +222,9 @@ impl Bootstrap for Member {
         self.group.members.len() as u32
     }
 
-    fn exchange_begin(&self, bytes: &[u8]) -> Result<Ticket> {
+    fn begin(&self, operation: Operation, bytes: &[u8]) -> Result<Ticket> {
         bounded("a part of an exchange (bytes)", bytes.len(), MAX_PAYLOAD)?;
-        Ticket::begin(&self.session, &self.group, Operation::Exchange, bytes)
-    }
-
-    fn barrier_begin(&self) -> Result<Ticket> {
-        Ticket::begin(&self.session, &self.group, Operation::Barrier, &[])
+        Ticket::begin(&self.session, &self.group, operation, bytes)
     }
 
     fn send(&self, peer: u32, message: Message) -> Result<()> {

@@ -58,7 +58,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use collective::Ticket;
+pub use collective::{Operation, Ticket};
 pub use error::{BootstrapError, Lost, PeerName, Result};
 pub use frame::{MAX_DESCRIPTORS, MAX_PAYLOAD};
 pub use group::Voice;
@@ -120,7 +120,7 @@ pub trait Handler: Send + Sync {
 /// One rank's end of the mesh, or of a group of its ranks.
 ///
 /// All methods may be called from any thread. Collective calls ([`exchange`](Bootstrap::exchange),
-/// [`barrier`](Bootstrap::barrier) and their `_begin` halves) must be made by all ranks of a group in the same order;
+/// [`barrier`](Bootstrap::barrier) and what [begins](Bootstrap::begin) one) must be made by all ranks of a group in the same order;
 /// where ranks differ, both sides get [`BootstrapError::Mismatch`].
 ///
 /// Dropping the last reference (of the mesh, its groups and tickets) says goodbye to the peers. It waits, at most two
@@ -132,17 +132,28 @@ pub trait Bootstrap: Send + Sync {
     /// The number of ranks.
     fn world(&self) -> u32;
 
-    /// Begins an exchange without waiting: with it one thread can drive several ranks (begin all, then finish all).
+    /// Begins a collective call without waiting: with it one thread can drive several ranks (begin all, then finish all). The
+    /// ticket's result is the bytes of all ranks. Ranks whose operations differ are told so.
     ///
     /// # Errors
     /// `TooLarge`; `Aborted` where the group is aborted already.
-    fn exchange_begin(&self, bytes: &[u8]) -> Result<Ticket>;
+    fn begin(&self, operation: Operation, bytes: &[u8]) -> Result<Ticket>;
 
-    /// Begins a barrier without waiting. The ticket's result is one empty blob a rank.
+    /// [Begins](Bootstrap::begin) an exchange.
+    ///
+    /// # Errors
+    /// As [`begin`](Bootstrap::begin).
+    fn exchange_begin(&self, bytes: &[u8]) -> Result<Ticket> {
+        self.begin(Operation::Exchange, bytes)
+    }
+
+    /// [Begins](Bootstrap::begin) a barrier, whose result is one empty blob a rank.
     ///
     /// # Errors
     /// `Aborted` where the group is aborted already.
-    fn barrier_begin(&self) -> Result<Ticket>;
+    fn barrier_begin(&self) -> Result<Ticket> {
+        self.begin(Operation::Barrier, &[])
+    }
 
     /// Gives every rank the blobs of all ranks, in rank order. Lengths may differ.
     ///

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use antiphon_bootstrap::{Bootstrap, BootstrapError, MAX_DESCRIPTORS, MAX_PAYLOAD, Message};
+use antiphon_bootstrap::{Bootstrap, BootstrapError, Message, Operation};
+use antiphon_bootstrap::{MAX_DESCRIPTORS, MAX_PAYLOAD};
 use support::{Event, PATIENCE, Recorder, each_rank};
 
 type Ranks = Vec<Arc<dyn Bootstrap>>;
@@ -371,15 +372,15 @@ fn a_limit_may_be_of_any_length(make: Factory) {
 }
 
 fn different_calls_are_told_apart(make: Factory) {
-    let ends = make(2, PATIENCE);
-    let barrier = ends[0].barrier_begin().unwrap();
-    let exchange = ends[1].exchange_begin(b"x").unwrap();
-    for (error, rank, theirs) in
-        [(barrier.wait().unwrap_err(), 1, "exchange"), (exchange.wait().unwrap_err(), 0, "barrier")]
-    {
-        let text = error.to_string();
-        assert!(matches!(error, BootstrapError::Mismatch { .. }), "{text}");
-        assert!(text.contains(&format!("rank {rank} ")) && text.contains(theirs), "{text}");
+    use Operation::{Barrier, Call, Exchange, Split};
+    for called in [[Exchange, Barrier], [Split, Exchange], [Call, Split]] {
+        let ends = make(2, PATIENCE);
+        let begun = [0, 1].map(|rank| ends[rank].begin(called[rank], b"x").unwrap());
+        for (ticket, rank) in begun.into_iter().zip([1, 0]) {
+            let text = ticket.wait().unwrap_err().to_string();
+            let called = format!(" called {:?} ", called[rank]).to_lowercase();
+            assert!(text.contains(&format!("rank {rank} ")) && text.contains(&called), "{text}");
+        }
     }
 }
 

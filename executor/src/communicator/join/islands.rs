@@ -6,7 +6,9 @@
 
 use super::*;
 use crate::ports;
-use antiphon_bootstrap::{Handler, Lost, Message, PeerInfo, Result as BootstrapResult, Voice};
+use antiphon_bootstrap::{
+    Handler, Lost, Message, Operation, PeerInfo, Result as BootstrapResult, Voice,
+};
 use antiphon_port::Wire;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Once, OnceLock};
@@ -212,12 +214,8 @@ impl Bootstrap for Islands {
         self.ranks.world()
     }
 
-    fn exchange_begin(&self, bytes: &[u8]) -> BootstrapResult<Ticket> {
-        self.ranks.exchange_begin(bytes)
-    }
-
-    fn barrier_begin(&self) -> BootstrapResult<Ticket> {
-        self.ranks.barrier_begin()
+    fn begin(&self, operation: Operation, bytes: &[u8]) -> BootstrapResult<Ticket> {
+        self.ranks.begin(operation, bytes)
     }
 
     fn send(&self, peer: u32, message: Message) -> BootstrapResult<()> {

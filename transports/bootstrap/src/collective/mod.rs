@@ -27,18 +27,26 @@ const GRACE: Duration = Duration::from_secs(1);
 /// one is in doubt until its last words are over.
 const CAUSE: Duration = Duration::from_millis(300);
 
-/// A collective operation, as it travels in the tag.
+/// A collective operation, as it travels in the tag: those that ranks may take for each other have one each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum Operation {
+pub enum Operation {
+    /// An exchange of the application's bytes.
     Exchange = 0,
+    /// A barrier.
     Barrier = 1,
+    /// An exchange that divides the ranks into groups.
+    Split = 2,
+    /// An exchange of what the ranks call.
+    Call = 3,
 }
 
 fn name_of(operation: u32) -> &'static str {
     match operation {
         0 => "exchange",
         1 => "barrier",
+        2 => "split",
+        3 => "call that code makes",
         _ => "an operation this version does not know",
     }
 }
