@@ -236,8 +236,16 @@ mod tests {
                 let split = scope.spawn(|| ranks[1].split(Some(0), 0).map(drop).unwrap_err());
                 [exchange, split].map(|rank| rank.join().unwrap().to_string())
             });
-            let said = |text: &str| texts.iter().any(|it| it.contains(text));
-            assert!(said("rank 1") && said("called split"), "{texts:?}");
+            // Whoever finds it first tells the other.
+            let told =
+                [("exchange", 1, "split"), ("split", 0, "exchange")].map(|(own, peer, theirs)| {
+                    format!(
+                        "cannot finish {own}: rank {peer} (pid {}) called {theirs} ",
+                        std::process::id()
+                    )
+                });
+            let said = |text: &String| told.iter().any(|told| text.contains(told));
+            assert!(texts.iter().all(said), "{texts:?}");
             assert!(ranks.iter().all(|rank| rank.failure().is_some()), "{texts:?}");
         }
     }
