@@ -410,7 +410,6 @@ AP_INLINE void finish(const Launch &l) {
     context->finished = 0;
     context->shape = l.shape;
     store_relaxed(&context->count, state().number + 1);
-    // In this order: whose launch was given is over finds that it has ended.
     store_relaxed(words(l.marks) + 1, state().number);
     if (l.given) store_relaxed(words(l.marks) + 2, l.given);
 }

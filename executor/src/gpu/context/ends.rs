@@ -70,9 +70,11 @@ impl Context {
             // A launch waits until the readers of the one before last have completed it.
             return true;
         }
-        let [_, ended] = self.marks();
+        // Of the words by which a launch says that it is over, the host may see any first: what ended last is known where nothing runs.
+        let [begun, ended] = self.marks();
         let readers = readers(self.plan.layout(), self.rank);
-        over >= number && readers.iter().all(|&peer| self.has_completed(gpu, peer, ended))
+        let read = || readers.iter().all(|&peer| self.has_completed(gpu, peer, ended));
+        over >= number && begun == ended && read()
     }
 
     /// Whether no peer's launch may go through a multicast to this rank's memory any more: all have completed what this
