@@ -20,6 +20,8 @@ use islands::{Answers, neighbours, shared_wire};
 
 /// How often who waits for a peer's memory looks whether that can still come.
 const LOOK: Duration = Duration::from_millis(20);
+/// Least time that one has whose ranks have all come: what is waited for then is this process's own control thread, and no call.
+const LEAST: Duration = Duration::from_secs(10);
 
 /// A communicator in the making. Each step begins an exchange that the next one finishes, so that one thread can
 /// bring up several ranks.
@@ -188,7 +190,7 @@ impl Join {
 
     /// Memory of a peer's, which has been offered. Where it cannot be mapped, the listener hears of that, and not this thread.
     fn mapped(&self, peer: &Peer, region: u64) -> Result<Arc<dyn Memory>, ExecutorError> {
-        let limit = self.options.timeout.unwrap_or(NO_LIMIT);
+        let limit = self.options.timeout.unwrap_or(NO_LIMIT).max(LEAST);
         let since = Instant::now();
         loop {
             // What a peer offered is here before its loss is heard of.
