@@ -7,6 +7,7 @@ use antiphon_tests::Folder;
 use antiphon_tests::net::{Finished, Network, Process};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// A job of some ranks on a busy machine.
@@ -54,15 +55,15 @@ fn check(ranks: &[Finished], launcher: &str, nodes: &str) {
     assert!(printed.contains("# wrong elements: 0 OK"), "{printed}");
 }
 
-/// A port that nobody listens at, with a free one after it.
+/// A port that nobody listens at, with a free one after it: both below those that the kernel gives to connections, and no other test
+/// of this process gets them.
 fn free_port() -> u16 {
-    loop {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        if port < u16::MAX && TcpListener::bind(("127.0.0.1", port + 1)).is_ok() {
-            return port;
-        }
-    }
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(37);
+    let next = || first.wrapping_add(NEXT.fetch_add(1, Ordering::SeqCst));
+    let mut ports = std::iter::repeat_with(|| 20_000 + (next() % 6_000) as u16 * 2).take(6_000);
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    ports.find(|&port| is_free(port) && is_free(port + 1)).unwrap()
 }
 
 const BENCH: [&str; 6] = ["bench", "allreduce", "--size", "4K", "--iters", "3"];

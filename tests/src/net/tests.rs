@@ -116,9 +116,15 @@ fn counters_are_read_from_the_kernels_table() {
 
 #[test]
 fn a_process_that_takes_too_long_is_ended_with_all_that_it_started() {
-    let script = "sleep 1000 & echo $!; sleep 1000";
+    let script = "sleep 1000 & echo $!; exec sleep 1000";
     let process = Process::start(Command::new("sh").args(["-c", script]));
-    let finished = process.finish(Duration::from_millis(500));
+    // Else the limit could pass before it has printed anything.
+    let (name, started) = (format!("/proc/{}/comm", process.id()), std::time::Instant::now());
+    while std::fs::read_to_string(&name).unwrap() != "sleep\n" {
+        assert!(started.elapsed() < LIMIT, "the shell is still there");
+        std::thread::yield_now();
+    }
+    let finished = process.finish(Duration::from_millis(50));
     assert_eq!(finished.status, None, "{finished:?}");
     let child: i32 = finished.printed.trim().parse().expect("what was printed before the end");
     let started = std::time::Instant::now();

@@ -376,11 +376,12 @@ fn dies_in(mut ranks: Vec<Rank>, hold: bool) {
     if let Some(held) = held.and_then(rustix::process::Pid::from_raw) {
         let _ = rustix::process::kill_process(held, rustix::process::Signal::KILL);
     }
-    assert!(took < Duration::from_secs(if hold { 2 } else { 1 }), "{took:?}");
+    // Well before a connection is given up because it is silent.
+    assert!(took < tcp::DEFAULT_SILENCE / 2, "{took:?}");
 }
 
 #[test]
-fn a_killed_process_is_named_within_a_second() {
+fn a_killed_process_is_named_before_any_limit() {
     dies(false);
 }
 
