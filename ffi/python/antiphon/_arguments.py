@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from antiphon._streams import Stream
 
 __all__ = [
-    "common", "config", "device_queue", "element_bytes", "encoded", "encoded_list", "extents", "item_bytes", "keep", "number",
+    "Using", "common", "config", "device_queue", "element_bytes", "encoded", "encoded_list", "extents", "item_bytes", "keep", "number",
     "put_tags", "queue", "reduced", "signed", "unequal"
 ]  # fmt: skip
 
@@ -123,6 +123,21 @@ def keep(stream: Stream | None, *used: object) -> None:
     the stream meanwhile would let go of it."""
     if stream is not None and stream._kept is not None:
         stream._kept[next(_calls)] = used
+
+
+class Using:
+    """In it a call is made, of which the stream keeps what it uses; also where an interrupt comes while the call is put there."""
+
+    __slots__ = ("_stream", "_used")
+
+    def __init__(self, stream: Stream | None, *used: object) -> None:
+        self._stream, self._used = stream, used
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        keep(self._stream, *self._used)
 
 
 def device_queue(synchronize: Callable[[int], None], stream: Stream | None, *used: Span | None) -> Owned | None:

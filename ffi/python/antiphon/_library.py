@@ -6,6 +6,7 @@ Python too. Otherwise it is the file `ANTIPHON_LIB_PATH`, or the one that the pa
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import itertools
@@ -14,7 +15,9 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from antiphon import _abi
@@ -24,9 +27,11 @@ if TYPE_CHECKING:
     # What checkers of types bring themselves; `typing` has it since Python 3.11.
     from typing_extensions import Self
 
-__all__ = ["Handle", "Owned", "check", "ends_by_exception", "failure", "library"]
+__all__ = ["PATIENCE", "Handle", "Owned", "at_end", "check", "ends_by_exception", "failure", "library", "made", "patience", "stay"]
 
 SONAME = f"libantiphon.so.{_abi.MAJOR}"
+PATIENCE = 5
+"""Seconds that what is under way has to end."""
 OWN = Path(__file__).parent / "lib" / SONAME
 """The library that the package brings."""
 
@@ -96,25 +101,69 @@ def _destroy(function: Callable[[int], int], value: int, pid: int) -> None:
         function(value)
 
 
+def made(make: Callable[[ctypes.c_void_p], int], destroyed_by: str) -> int:
+    """The object that a function of the library makes, which may take long. Where an interrupt has come meanwhile, nobody gets it, and it
+    is destroyed."""
+    at = ctypes.c_void_p()
+    try:
+        check(make(at))
+        return at.value or 0
+    except BaseException:
+        if at.value:
+            getattr(library(), destroyed_by)(at.value)
+        raise
+
+
+_ends: list[Callable[[], None]] = []
+"""What is called when the interpreter ends; the last one first."""
+
+
+def at_end(function: Callable[[], None]) -> Callable[[], None]:
+    """Has a function called when the interpreter ends, also in processes of multiprocessing, which may end without it. It may be called
+    twice."""
+    _ends.append(function)
+    return atexit.register(function)
+
+
 _raised = False
 """Whether what this process ran for multiprocessing raised, so that it ends."""
 
 
 @functools.cache
 def _watch(pid: int) -> None:
-    """In a process of multiprocessing, has it looked at once whether what it runs raises: the interpreter then ends as if all were well."""
+    """In a process of multiprocessing, has it looked whether what it runs raises, since the interpreter then ends as if all were well; and
+    ends what is there where the process ends with no more of the interpreter's."""
     started = sys.modules.get("multiprocessing.process")
     if started is not None and started.parent_process() is not None:
         from multiprocessing import util
 
-        # The first of all that is called then.
+        # Before all else, and behind what other processes of this one do. Since Python 3.13 whatever was raised is over then.
         util.Finalize(None, _look, exitpriority=sys.maxsize)
+        util.Finalize(None, _end_here, exitpriority=-1)
+        with suppress(AttributeError, RuntimeError):  # Nobody promises that it is there, and the process may be ending.
+            threading._register_atexit(_look)  # type: ignore[attr-defined]
 
 
 def _look() -> None:
     global _raised
     error = sys.exc_info()[1]
-    _raised = error is not None and not (isinstance(error, SystemExit) and not error.code)
+    if error is not None:
+        _raised = not (isinstance(error, SystemExit) and not error.code)
+        return
+    # What ran the process may have caught it, and keeps with what status it ends.
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_name != "_bootstrap":
+        frame = frame.f_back
+    if frame is not None:
+        _raised = bool(frame.f_locals.get("exitcode"))
+
+
+def _end_here() -> None:
+    # Threads that the process waits for behind this may go on to make calls.
+    main = threading.current_thread()
+    if not any(thread is not main and not thread.daemon for thread in threading.enumerate()):
+        for function in reversed(_ends):
+            function()
 
 
 class Owned(ctypes.c_void_p):
@@ -142,18 +191,30 @@ def ends_by_exception() -> bool:
     return _raised or (getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1"))
 
 
+def patience() -> float:
+    """Seconds that what is under way has to end as the interpreter does: of an exception others shall not learn much later."""
+    return 0.5 if ends_by_exception() else PATIENCE
+
+
+def stay(object: object) -> None:
+    """Has it outlive the interpreter."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(object))
+
+
 def _end() -> None:
     """Closes what is open, since the interpreter ends."""
-    if ends_by_exception():
-        return
+    raised = ends_by_exception()
     for reference in _handles.valuerefs():
         if (handle := reference()) is not None:
-            handle._end()
+            handle._stay()
+            if not raised:
+                handle._end()
 
 
 # Not each by a finalizer of its own that runs at exit: it would destroy what a thread is in a call of. The oldest of all finalizers
 # comes last: those that end a process group use its communicators.
 weakref.finalize(library, _end)
+_ends.append(_end)
 
 
 class Handle:
@@ -180,6 +241,9 @@ class Handle:
     def _when_left(self, function: Callable[..., None], *arguments: object) -> None:
         """Has a function called when nobody refers to its address any more, unless the process ends before."""
         weakref.finalize(self._handle, function, *arguments).atexit = False
+
+    def _stay(self) -> None:
+        """The interpreter ends: has stay what calls use that are under way."""
 
     def _end(self) -> None:
         """The interpreter ends: closes it. What a call is under way of stays, and the peers hear of the end of the process."""

@@ -1,6 +1,6 @@
 """Types of the compiled half of the package; the classes document themselves."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, Protocol, final, overload
@@ -25,6 +25,7 @@ __all__ = [
     "Chunk",
     "ChunkProgram",
     "CollectiveProgram",
+    "Guarded",
     "JSON",
     "LoopIterationContext",
     "MemoryChannel",
@@ -51,6 +52,11 @@ class _Buffers(Protocol):
     @property
     def inplace(self) -> bool: ...
     def init_buffers(self) -> Sequence[Mapping[BufferType, BaseBuffer]]: ...
+
+@final
+class Guarded:
+    def __new__(cls, function: Callable[..., int], otherwise: Callable[[BaseException], int], last: int) -> Self: ...
+    def __call__(self, *arguments: object) -> int: ...
 
 _Sync = SyncType | Literal["none", "before", "after", "both"]
 _Buffer = BufferType | Literal["input", "output", "scratch"]

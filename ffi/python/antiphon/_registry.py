@@ -7,19 +7,20 @@ it raises becomes the reason for which the call fails. Functions are kept until 
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import itertools
 import json
 import os
+import time
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
 from antiphon import _abi
+from antiphon._native import Guarded
 from antiphon._arguments import encoded, encoded_list, number
-from antiphon._library import check, library
+from antiphon._library import at_end, check, library, patience, stay
 from antiphon.errors import AntiphonError, InvalidArgumentError
 
 __all__ = ["choice", "explanation", "listed", "put_code", "put_plan", "set_selector", "terms", "unregister"]
@@ -72,15 +73,20 @@ def put_plan(content: bytes, said: _abi.Terms) -> None:
 
 def put_code(name: str, version: int, collective: str, run: Run, devices: bool, said: _abi.Terms) -> None:
     """Registers a function that makes calls; what it raises ends them."""
+    global _pid
+    _pid = os.getpid()
     code = _abi.Code(ctypes.sizeof(_abi.Code), encoded("name", name), version, encoded("collective", collective), _run)
     code.destroy, code.serves_devices = _forget, devices
     code.context = number = _keep(run)
     try:
         check(library().antiphon_registry_register_code(code, said))
-    except BaseException:
+    except AntiphonError:
         _kept.pop(number, None)
         raise
-    _names[name] = number
+    finally:
+        # Also where an interrupt comes when it is registered.
+        if number in _kept:
+            _names[name] = number
 
 
 def unregister(name: str) -> None:
@@ -92,14 +98,15 @@ def unregister(name: str) -> None:
 def set_selector(choose: Choose | None) -> None:
     """Has a function asked about every call by name, in the place of the one before; it answers a name, or None. What it
     raises ends the call."""
-    global _selects
+    global _selects, _pid
     if choose is None:
         check(library().antiphon_registry_set_selector(_abi.SELECT(), None, _abi.DESTROY()))
         _selects = None
     else:
-        number = _keep(choose)
+        _pid = os.getpid()
+        # Before it is set: nobody may come to say so behind it.
+        _selects = number = _keep(choose)
         check(library().antiphon_registry_set_selector(_select, number, _forget))
-        _selects = number
 
 
 def listed() -> list[tuple[str, str, str]]:
@@ -149,41 +156,30 @@ def _keep(function: Callable[..., Any]) -> int:
     return number
 
 
-@_abi.DESTROY  # type: ignore[untyped-decorator]
-def _forget(number: int) -> None:
-    _kept.pop(number, None)
+def _answer(number: int, question: Any, answer: int) -> int:
+    name = _kept[number](question.contents)
+    if name is None:
+        return 0
+    text = encoded("answer", name) + b"\0"
+    if len(text) > _abi.ANSWER_BYTES:
+        raise InvalidArgumentError(f"cannot answer {name:.40}…: allowed names of {_abi.ANSWER_BYTES - 1} bytes")
+    ctypes.memmove(answer, text, len(text))
+    return 1
 
 
-@_abi.SELECT  # type: ignore[untyped-decorator]
-def _select(number: int, question: Any, answer: int) -> int:
-    try:
-        try:
-            name = _kept[number](question.contents)
-            if name is None:
-                return 0
-            text = encoded("answer", name) + b"\0"
-            if len(text) > _abi.ANSWER_BYTES:
-                raise InvalidArgumentError(f"cannot answer {name:.40}…: allowed names of {_abi.ANSWER_BYTES - 1} bytes")
-            ctypes.memmove(answer, text, len(text))
-            return 1
-        except BaseException as raised:  # Nothing may get out to C, to which it would be whatever number was there.
-            _say(raised)
-            return -1
-    except BaseException:  # Another interrupt, while the first was told.
-        return -1
+def _answer_nothing(raised: BaseException) -> int:
+    _say(raised)
+    return -1
 
 
-@_abi.RUN  # type: ignore[untyped-decorator]
-def _run(number: int, call: Any) -> int:
-    try:
-        try:
-            _kept[number](call.contents)
-            return _abi.Result.SUCCESS
-        except BaseException as raised:
-            _say(raised)
-            return raised.result if isinstance(raised, AntiphonError) else int(_abi.Result.INVALID_ARGUMENT)
-    except BaseException:
-        return int(_abi.Result.INVALID_ARGUMENT)
+def _serve(number: int, call: Any) -> int:
+    _kept[number](call.contents)
+    return _abi.Result.SUCCESS
+
+
+def _fail(raised: BaseException) -> int:
+    _say(raised)
+    return raised.result if isinstance(raised, AntiphonError) else int(_abi.Result.INVALID_ARGUMENT)
 
 
 def _say(raised: BaseException) -> None:
@@ -197,6 +193,14 @@ def _say(raised: BaseException) -> None:
     library().antiphon_set_last_error(text.replace("\0", " ").encode("utf-8", "replace"))
 
 
+# Nothing may get out to C, to which it would be whatever number was there.
+_select = _abi.SELECT(Guarded(_answer, _answer_nothing, -1))
+_run = _abi.RUN(Guarded(_serve, _fail, int(_abi.Result.INVALID_ARGUMENT)))
+_forget = _abi.DESTROY(_kept.pop)
+# A call that is in one of them when the interpreter ends goes on to call them.
+for _called in (_select, _run, _forget):
+    stay(_called)
+
 _names: dict[str, int] = {}
 """Code that was registered from here, with the numbers of its functions."""
 _selects: int | None = None
@@ -204,15 +208,21 @@ _selects: int | None = None
 _pid = os.getpid()
 
 
-@atexit.register
+@at_end
 def _leave() -> None:
-    """Has nothing of Python called any more, which ends."""
+    """Has nothing of Python called any more, which ends, and waits a while for calls that are in it: they would end the process."""
     # In a process that was forked from the library's, nothing of it may be called.
     if os.getpid() != _pid:
         return
+    left = []
     # What the library has let go of, others have replaced by theirs.
-    if _selects in _kept:
+    if _selects is not None and _selects in _kept:
+        left.append(_selects)
         set_selector(None)
-    for name in [name for name, number in _names.items() if number in _kept]:
+    for name, number in [(name, number) for name, number in _names.items() if number in _kept]:
         with suppress(InvalidArgumentError):  # Somebody else took it out.
             unregister(name)
+            left.append(number)
+    until = time.monotonic() + patience()
+    while any(number in _kept for number in left) and time.monotonic() < until:
+        time.sleep(0.001)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import collections
 import ctypes
 import os
 
-from antiphon._library import Handle, Owned, check, library
+from antiphon._library import Handle, Owned, at_end, check, library, stay
 
 __all__ = ["Stream", "adopted", "synchronize"]
 
@@ -29,20 +28,19 @@ class Stream(Handle):
         kept = {} if self._kept is None else self._kept
         self._when_left(_leave, value, os.getpid(), kept)
 
-    def _end(self) -> None:
-        _stay(self._kept)
-        super()._end()
+    def _stay(self) -> None:
+        stay(self._kept)
 
     def synchronize(self) -> None:
         """Waits until all calls on it are complete; raises the first error among those since the last time."""
         handle, kept = self._open(), self._kept or {}
         # What other threads call from here on may not be complete.
         earlier = list(kept)
-        try:
-            check(library().antiphon_stream_synchronize(handle))
-        finally:
-            for number in earlier:
-                kept.pop(number, None)
+        # Where an interrupt comes before they are complete, all of them stay.
+        result = library().antiphon_stream_synchronize(handle)
+        for number in earlier:
+            kept.pop(number, None)
+        check(result)
 
     def done(self) -> bool:
         """Whether all calls on it are complete. Does not wait."""
@@ -63,15 +61,10 @@ _left: collections.deque[tuple[int, dict[int, object]]] = collections.deque()
 """Streams that nobody refers to any more, with the buffers of calls that may not be complete."""
 
 
-@atexit.register
+@at_end
 def _hold() -> None:
     """Whoever works for streams that were left does so until the process ends: their buffers stay."""
-    _stay(_left)
-
-
-def _stay(object: object) -> None:
-    """Has it outlive the interpreter."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(object))
+    stay(_left)
 
 
 def _leave(value: int, pid: int, kept: dict[int, object]) -> None:
@@ -89,11 +82,15 @@ def _sweep() -> None:
         except IndexError:
             return
         done = ctypes.c_int32()
-        # One of the application may be gone by the time that its calls are complete; and keeps nothing.
-        if not kept or library().antiphon_stream_query(value, done) or done.value:
-            library().antiphon_stream_destroy(value)
-        else:
+        try:
+            # One of the application may be gone by the time that its calls are complete; and keeps nothing.
+            if not kept or library().antiphon_stream_query(value, done) or done.value:
+                library().antiphon_stream_destroy(value)
+            else:
+                _left.append((value, kept))
+        except BaseException:  # An interrupt, before it is known.
             _left.append((value, kept))
+            raise
 
 
 def adopted(communicator: Owned, native: int) -> Stream:

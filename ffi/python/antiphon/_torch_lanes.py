@@ -15,7 +15,7 @@ from antiphon._torch_futures import Chain, Outcome
 from antiphon._torch_meeting import Meet, Meeting, destroyed, not_begun
 from antiphon._torch_sides import Side, tensors_of
 from antiphon._torch_streams import ABORTED, GIVEN_UP, PATIENCE, Body, Limit, Line, SourcedWork, StreamWork
-from antiphon._torch_threads import at_work
+from antiphon._torch_threads import begun
 from antiphon._torch_untraced import untraced
 from antiphon.communicator import Communicator
 from antiphon.errors import AntiphonError
@@ -95,18 +95,18 @@ class Lane:
     def _work(self) -> None:
         meeting = self._meeting
         while (call := self._calls.get()) is not None:
-            with at_work():
-                body, done, failed = call
-                try:
-                    body(meeting.communicator())
-                except BaseException as error:  # noqa: BLE001: it is the waiting thread's.
-                    if meeting.error():
-                        meeting.give_up(error)
-                    failed(error)
-                else:
-                    done()
-                # Nothing of a call is kept until the next one.
-                del call, body, done, failed
+            work, body, done, failed = call
+            try:
+                body(meeting.communicator())
+            except BaseException as error:  # noqa: BLE001: it is the waiting thread's.
+                if meeting.error():
+                    meeting.give_up(error)
+                failed(error)
+            else:
+                done()
+            # Nothing of a call is kept until the next one.
+            del call, body, done, failed
+            work.end()
         if self._line is not None:
             self._line.end(Limit(PATIENCE))
 
@@ -125,7 +125,7 @@ class Lane:
             # Who did not ask what became of the call before shall not go on as if all were well.
             if refused := self._left or self._meeting.broken or (destroyed() if self._ended else None):
                 raise refused
-            self._calls.put((body, done, failed))
+            self._calls.put((begun(), body, done, failed))
 
     def transfer(self, body: Body, side: Side, result: Any, source: int | None = None) -> Any:
         """Has the thread run `body`: on the host until it is done, for a GPU until it is in the stream. One that receives does so from

@@ -17,7 +17,7 @@ from secrets import compare_digest, token_hex
 from typing import Any
 
 from antiphon._torch_streams import ABORTED, Limit
-from antiphon._torch_threads import at_work, ending
+from antiphon._torch_threads import Work, begun, ending
 from antiphon.communicator import Communicator, UniqueId
 from antiphon.errors import AbortedError, AntiphonError, InvalidArgumentError, SystemFailure, TimedOutError
 
@@ -60,19 +60,24 @@ class Meeting:
         self.broken: BaseException | None = None
         """Why there is none, or of what use it is no more; the first reason."""
         self._over = threading.Event()
-        threading.Thread(target=self._meet, args=(meet,), name=f"antiphon {name} meet", daemon=True).start()
+        work = begun()
+        try:
+            threading.Thread(target=self._meet, args=(meet, work), name=f"antiphon {name} meet", daemon=True).start()
+        except BaseException:
+            work.end()
+            raise
 
-    def _meet(self, meet: Meet) -> None:
-        with at_work():
-            try:
-                self.made = meet(lambda: self.broken is not None or ending())
-            except BaseException as error:  # noqa: BLE001: it is the waiting threads'.
-                self.give_up(error)
-                return
+    def _meet(self, meet: Meet, work: Work) -> None:
+        try:
+            self.made = meet(lambda: self.broken is not None or ending())
             # Whichever of the two is later, this or who gives up, sees the other.
             if self.broken is not None and not self.made.closed:
                 self.made.abort(ABORTED)
             self._over.set()
+        except BaseException as error:  # noqa: BLE001: it is the waiting threads'.
+            self.give_up(error)
+        finally:
+            work.end()
 
     def over(self, seconds: float | None) -> bool:
         """Waits so many seconds at most until the ranks have met, or are not waited for; whether that is so."""

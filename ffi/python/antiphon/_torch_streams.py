@@ -16,6 +16,7 @@ import torch
 from torch._C._distributed_c10d import Work
 
 from antiphon._buffers import NAMES, Span
+from antiphon._library import PATIENCE
 from antiphon._torch_futures import Chain, Outcome
 from antiphon._torch_untraced import untraced
 from antiphon.communicator import Communicator, Memory, Op, Stream
@@ -31,9 +32,6 @@ ABORTED = "its process group was aborted"
 
 GIVEN_UP = "its process group is given up"
 """Why calls fail that do not end when their group is destroyed."""
-
-PATIENCE = 5
-"""Seconds that calls under way have to end when their group is given up."""
 
 
 def seconds_of(timeout: object) -> float | None:

@@ -10,34 +10,33 @@ import queue
 import threading
 from collections.abc import Callable
 
-__all__ = ["BRIEF", "at_work", "do", "ending", "leave_behind", "rest"]
-
-BRIEF = 0.5
-"""Seconds that threads have to come to rest where a program ends by an exception: nobody shall learn of that much later."""
+__all__ = ["Work", "begun", "do", "ending", "leave_behind", "rest"]
 
 _IDLE = 5.0
 """Seconds that a thread without work stays."""
 
 
-class _Work:
-    """What threads are at that may take them into torch's code."""
+class Work:
+    """What threads have to do that may take them into torch's code, from when it is given to them."""
 
     def __init__(self) -> None:
         self._told = threading.Condition(threading.Lock())
         self._count = 0
 
-    def __enter__(self) -> None:
+    def begin(self) -> None:
+        """There is one thing more."""
         with self._told:
             self._count += 1
 
-    def __exit__(self, *raised: object) -> None:
+    def end(self) -> None:
+        """One is over, and nothing of it is left."""
         with self._told:
             self._count -= 1
             if not self._count:
                 self._told.notify_all()
 
     def over(self, seconds: float) -> None:
-        """Waits so many seconds at most until nobody is at it."""
+        """Waits so many seconds at most until there is nothing."""
         with self._told:
             self._told.wait_for(lambda: not self._count, seconds)
 
@@ -45,7 +44,7 @@ class _Work:
 class _Threads:
     """Threads for what may wait for others: there is always one that is free."""
 
-    def __init__(self, work: _Work) -> None:
+    def __init__(self, work: Work) -> None:
         self._work = work
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._counting = threading.Lock()
@@ -63,7 +62,7 @@ class _Threads:
                 except RuntimeError:
                     return False
             # The job is under way, though no thread may have seen it.
-            self._work.__enter__()
+            self._work.begin()
             self._jobs.put(job)
         return True
 
@@ -83,19 +82,21 @@ class _Threads:
                 # What it has of torch's goes while it counts.
                 del job
             finally:
-                self._work.__exit__()
+                self._work.end()
             with self._counting:
                 self._free += 1
 
 
-_work = _Work()
+_work = Work()
 _threads = _Threads(_work)
 _ending = False
 
 
-def at_work() -> _Work:
-    """A context in which a thread that Python may end with the interpreter is in torch's code, or has what is torch's."""
-    return _work
+def begun() -> Work:
+    """A thread that Python may end with the interpreter is given something to do; it says when that is over."""
+    work = _work
+    work.begin()
+    return work
 
 
 def do(job: Callable[[], None]) -> bool:
@@ -109,7 +110,7 @@ def ending() -> bool:
 
 
 def rest(seconds: float) -> None:
-    """The interpreter ends: waits so many seconds at most until no thread is at work."""
+    """The interpreter ends: waits so many seconds at most until no thread has anything to do."""
     global _ending
     _ending = True
     _work.over(seconds)
@@ -118,5 +119,5 @@ def rest(seconds: float) -> None:
 def leave_behind() -> None:
     """In a process that was just forked: the threads are not there, and locks are as whatever thread left them."""
     global _work, _threads
-    _work = _Work()
+    _work = Work()
     _threads = _Threads(_work)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from antiphon import _abi, _registry
@@ -117,33 +119,50 @@ class CodeCall:
         self._name = name
         queue = Lane(Owned(call.stream), self.stream) if self.stream is not None else None
         self._loader: Loader | None = Loader(Owned(call.executor), queue)
+        self._left = threading.Condition()
+        self._inside = 0
+        """Threads that load or run plans of the call."""
 
     def load(self, plan: ExecutionPlan | PlanHandle) -> LoadedPlan:
         """A plan, ready to run on the call's ranks. It is verified once for a communicator."""
-        return self._open().load(plan.plan if isinstance(plan, PlanHandle) else plan)
+        with self._open() as loader:
+            return loader.load(plan.plan if isinstance(plan, PlanHandle) else plan)
 
     def load_name(self, name: str) -> LoadedPlan:
         """The plan of a built-in algorithm, such as "allreduce_ring", for all ranks of one node; in place, and with the root,
         as the call is."""
-        return self._open().load_name(name, self.in_place, self.root)
+        with self._open() as loader:
+            return loader.load_name(name, self.in_place, self.root)
 
     def run(self, plan: ExecutionPlan | PlanHandle | LoadedPlan, send: Any = None, receive: Any = None) -> None:
         """Runs a plan over two buffers, those of the call unless others are given, with the call's reduction. On the host it is
         complete on return; on a GPU it is in the call's stream, and other buffers must live until that has come past. All ranks run plans
         of the same content, with equal sizes and types."""
-        loader = self._open()
         if isinstance(receive, View) and not receive._writable:
             raise InvalidArgumentError("cannot run a plan: saw the send buffer of a call to receive in, allowed others; pass call.receive")
-        loaded = plan if isinstance(plan, LoadedPlan) else self.load(plan)
-        loader.run(loaded, self.send if send is None else send, self.receive if receive is None else receive, self.op, None)
+        with self._open() as loader:
+            loaded = plan if isinstance(plan, LoadedPlan) else self.load(plan)
+            loader.run(loaded, self.send if send is None else send, self.receive if receive is None else receive, self.op, None)
 
-    def _open(self) -> Loader:
-        if self._loader is None:
-            raise InvalidArgumentError(f"cannot use the call that {self._name} served: it is over")
-        return self._loader
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[Loader]:
+        with self._left:
+            loader = self._loader
+            if loader is None:
+                raise InvalidArgumentError(f"cannot use the call that {self._name} served: it is over")
+            self._inside += 1
+        try:
+            yield loader
+        finally:
+            with self._left:
+                self._inside -= 1
+                self._left.notify_all()
 
     def _close(self) -> None:
-        self._loader, self.send._open, self.receive._open = None, False, False
+        # What loads and runs is taken back then, and other threads may be in it.
+        with self._left:
+            self._loader, self.send._open, self.receive._open = None, False, False
+            self._left.wait_for(lambda: not self._inside)
 
 
 def register_code(

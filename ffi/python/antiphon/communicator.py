@@ -6,17 +6,17 @@ import ctypes
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import Any
 
 from antiphon import _abi
 from antiphon._arguments import (
-    common, config, device_queue, element_bytes, extents, item_bytes, keep, number, queue, reduced, signed, unequal
+    Using, common, config, device_queue, element_bytes, extents, item_bytes, keep, number, queue, reduced, signed, unequal
 )  # fmt: skip
 from antiphon._buffers import NAMES, Span, device_span, name_of, span
-from antiphon._library import Handle, Owned, check, failure, library
+from antiphon._library import Handle, Owned, check, failure, library, made
 from antiphon._registry import explanation
 from antiphon._streams import Stream, adopted, synchronize
 from antiphon.errors import AntiphonError, InvalidArgumentError, UnsupportedError
@@ -173,10 +173,9 @@ class Communicator(Handle):
         that alone serves calls which has all `tags`; those that ANTIPHON_TAGS lists, with commas, unless given. All ranks
         give the same.
         """
-        made = ctypes.c_void_p()
         said = config(timeout, verification, process_access, wire, interface, reproducible, device, tags)
-        check(library().antiphon_communicator_create_from_environment(said, made))
-        return cls(made.value or 0, _on_device(device))
+        form = library().antiphon_communicator_create_from_environment
+        return cls._formed(device, lambda made: form(said, made))
 
     @classmethod
     def from_id(
@@ -195,11 +194,10 @@ class Communicator(Handle):
         tags: Iterable[str] | None = None,
     ) -> Communicator:
         """Joins a group as `rank` of `world`: returns when all ranks, which pass the same id, are there."""
-        made = ctypes.c_void_p()
         said = config(timeout, verification, process_access, wire, interface, reproducible, device, tags)
         rank, world = number("rank", rank), number("world", world)
-        check(library().antiphon_communicator_create(_abi.UniqueId(bytes(id)), rank, world, said, made))
-        return cls(made.value or 0, _on_device(device))
+        raw, form = _abi.UniqueId(bytes(id)), library().antiphon_communicator_create
+        return cls._formed(device, lambda made: form(raw, rank, world, said, made))
 
     @classmethod
     def from_place(
@@ -219,13 +217,17 @@ class Communicator(Handle):
     ) -> Communicator:
         """Joins a group as `rank` of `world` at a place, written as in ANTIPHON_COMM_ID: "host:port", "interface:ip:port",
         "file:/path". Over TCP ranks prove to know a secret, which ANTIPHON_SECRET or ANTIPHON_SECRET_FILE says."""
-        made = ctypes.c_void_p()
         said = config(timeout, verification, process_access, wire, interface, reproducible, device, tags)
         rank, world = number("rank", rank), number("world", world)
         if "\0" in place:
             raise InvalidArgumentError(f"cannot meet at {place!r}: allowed texts without a zero")
-        check(library().antiphon_communicator_create_at(place.encode(), rank, world, said, made))
-        return cls(made.value or 0, _on_device(device))
+        at, form = place.encode(), library().antiphon_communicator_create_at
+        return cls._formed(device, lambda made: form(at, rank, world, said, made))
+
+    @classmethod
+    def _formed(cls, device: str | None, form: Callable[[Any], int]) -> Communicator:
+        on_device = _on_device(device)
+        return cls(made(form, Communicator._destroyed_by), on_device)
 
     @classmethod
     def in_process(
@@ -276,10 +278,10 @@ class Communicator(Handle):
         rank. Every rank calls it; one without a color joins none, and gets None."""
         if color is not None and not 0 <= color < 1 << 31:
             raise InvalidArgumentError(f"cannot split by color {color}: allowed 0 to {(1 << 31) - 1}, and None")
-        made = ctypes.c_void_p()
+        own, signed_key, split = self._open(), signed("key", key), library().antiphon_communicator_split
         colored = -1 if color is None else number("color", color)
-        check(library().antiphon_communicator_split(self._open(), colored, signed("key", key), made))
-        return Communicator(made.value, self._on_device) if made.value else None
+        value = made(lambda at: split(own, colored, signed_key, at), Communicator._destroyed_by)
+        return Communicator(value, self._on_device) if value else None
 
     def allocate(self, size: int) -> Memory:
         """Zeroed memory of `size` bytes that the ranks of this machine map."""
@@ -320,14 +322,15 @@ class Communicator(Handle):
         if sent.bytes != received.bytes:
             raise unequal("all_reduce", sent, received, 1, 1)
         dtype, count = reduced(sent, received)
-        result = self._all_reduce(
-            self._handle, sent.address, received.address, count, dtype, +op, self._queue(stream, sent, received)
-        )
+        line = self._queue(stream, sent, received)
+        try:
+            result = self._all_reduce(self._handle, sent.address, received.address, count, dtype, +op, line)
+        finally:
+            keep(stream, sent, received)
         if result:
             # Not before the call, where it would cost: the library refuses none as well.
             self._open()
             raise failure(result)
-        keep(stream, sent, received)
         return send if receive is None else receive
 
     def all_gather(self, send: Any, receive: Any, *, stream: Stream | None = None) -> Any:
@@ -348,12 +351,9 @@ class Communicator(Handle):
         if sent.bytes != received.bytes * self.world:
             raise unequal("reduce_scatter", sent, received, self.world, 1)
         dtype, count = reduced(received, sent)
-        check(
-            library().antiphon_reduce_scatter(
-                self._open(), sent.address, received.address, count, dtype, +op, self._queue(stream, sent, received)
-            )
-        )
-        keep(stream, sent, received)
+        line, by = self._queue(stream, sent, received), library().antiphon_reduce_scatter
+        with Using(stream, sent, received):
+            check(by(self._open(), sent.address, received.address, count, dtype, +op, line))
         return send if receive is None else receive
 
     def all_to_all(self, send: Any, receive: Any = None, *, stream: Stream | None = None) -> Any:
@@ -388,13 +388,9 @@ class Communicator(Handle):
             ("receive", receive_counts, receive_offsets, received),
         ):
             arrays += extents(which, counts, offsets, whole.bytes // size, self.world, each)
-        line = self._queue(stream, sent, received)
-        check(
-            library().antiphon_all_to_all_v(
-                self._open(), sent.address, arrays[0], arrays[1], received.address, arrays[2], arrays[3], dtype, line
-            )
-        )
-        keep(stream, sent, received)
+        line, by = self._queue(stream, sent, received), library().antiphon_all_to_all_v
+        with Using(stream, sent, received):
+            check(by(self._open(), sent.address, arrays[0], arrays[1], received.address, arrays[2], arrays[3], dtype, line))
         return receive
 
     def all_gather_v(
@@ -423,13 +419,9 @@ class Communicator(Handle):
                 f"cannot call all_gather_v with a send buffer of {sent.bytes // size} elements: allowed what receive_counts says "
                 f"of this rank, {receive_counts[self.rank]}"
             )
-        line = self._queue(stream, sent, received)
-        check(
-            library().antiphon_all_gather_v(
-                self._open(), sent.address, count, received.address, counts, offsets, dtype, line
-            )
-        )
-        keep(stream, sent, received)
+        line, by = self._queue(stream, sent, received), library().antiphon_all_gather_v
+        with Using(stream, sent, received):
+            check(by(self._open(), sent.address, count, received.address, counts, offsets, dtype, line))
         return receive
 
     def broadcast(self, buffer: Any, root: int = 0, *, stream: Stream | None = None) -> Any:
@@ -450,12 +442,9 @@ class Communicator(Handle):
             raise unequal("reduce", sent, received, 1, 1)
         dtype, count = reduced(sent, received if at_root else sent)
         to = received.address if at_root else None
-        check(
-            library().antiphon_reduce(
-                self._open(), sent.address, to, count, dtype, +op, number("root", root), self._queue(stream, sent, received)
-            )
-        )
-        keep(stream, sent, received)
+        line, by = self._queue(stream, sent, received), library().antiphon_reduce
+        with Using(stream, sent, received):
+            check(by(self._open(), sent.address, to, count, dtype, +op, number("root", root), line))
         return (send if receive is None else receive) if at_root else None
 
     def gather(self, send: Any, receive: Any = None, root: int = 0, *, stream: Stream | None = None) -> Any:
@@ -493,8 +482,8 @@ class Communicator(Handle):
         dtype, _ = common(own, own)
         count = own.bytes // element_bytes(dtype)
         line = self._queue(stream, own)
-        check(library().antiphon_send(self._open(), own.address, count, dtype, number("peer", peer), line))
-        keep(stream, own)
+        with Using(stream, own):
+            check(library().antiphon_send(self._open(), own.address, count, dtype, number("peer", peer), line))
 
     def receive(self, buffer: Any, peer: int, *, stream: Stream | None = None) -> Any:
         """Receives into the buffer what a peer sends. Returns the buffer."""
@@ -502,8 +491,8 @@ class Communicator(Handle):
         dtype, _ = common(own, own)
         count = own.bytes // element_bytes(dtype)
         line = self._queue(stream, own)
-        check(library().antiphon_receive(self._open(), own.address, count, dtype, number("peer", peer), line))
-        keep(stream, own)
+        with Using(stream, own):
+            check(library().antiphon_receive(self._open(), own.address, count, dtype, number("peer", peer), line))
         return buffer
 
     def _block(self, whole: Span) -> Span:
@@ -523,8 +512,8 @@ class Communicator(Handle):
         dtype, _ = common(used[0], used[-1])
         line = self._queue(stream, sent, received)
         from_, to = (part.address if part else None for part in (sent, received))
-        check(getattr(library(), function)(self._open(), from_, to, block // element_bytes(dtype), dtype, *root, line))
-        keep(stream, sent, received)
+        with Using(stream, sent, received):
+            check(getattr(library(), function)(self._open(), from_, to, block // element_bytes(dtype), dtype, *root, line))
 
 
 _default: Communicator | None = None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from antiphon import _abi
 from antiphon._buffers import NAMES, Span, device_span, name_of, span
 from antiphon._library import Handle, Owned, check, library
-from antiphon._arguments import device_queue, element_bytes, keep, number, queue
+from antiphon._arguments import Using, device_queue, element_bytes, number, queue
 from antiphon._streams import Stream, adopted, synchronize
 from antiphon.communicator import Communicator, Op
 from antiphon.errors import InvalidArgumentError, UnsupportedError
@@ -139,8 +139,9 @@ class Loader:
         sent = self._span(send, receive is None)
         received = sent if receive is None else self._span(receive, True)
         dtype = _one_type((sent, send), (received, send if receive is None else receive))
-        self._call(plan, sent, received, dtype, _abi.Op.OF_PLAN if op is None else op, self._queue(stream, sent, received))
-        keep(stream, sent, received)
+        line = self._queue(stream, sent, received)
+        with Using(stream, sent, received):
+            self._call(plan, sent, received, dtype, _abi.Op.OF_PLAN if op is None else op, line)
         return send if receive is None else receive
 
     def execute(
@@ -165,8 +166,9 @@ class Loader:
                 stream = self._adopt(stream)
             else:
                 stream = None
-        self._call(plan, sent, received, type, _abi.Op.OF_PLAN, self._queue(stream, sent, received))
-        keep(stream, sent, received)
+        line = self._queue(stream, sent, received)
+        with Using(stream, sent, received):
+            self._call(plan, sent, received, type, _abi.Op.OF_PLAN, line)
 
     def _side(self, at: Any, size: int, writable: bool) -> Span:
         """A buffer of a call: an address with its size, or an object that has at least as many bytes."""

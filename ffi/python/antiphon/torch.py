@@ -12,7 +12,6 @@ thread; sends and receives have both.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
 import hashlib
@@ -30,14 +29,14 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroup
 
 from antiphon import _torch_threads as threads
-from antiphon._library import ends_by_exception
+from antiphon._library import at_end, ends_by_exception, patience
 from antiphon._torch_calls import gathering, in_turn, reducing, scattering
 from antiphon._torch_futures import leave_behind
 from antiphon._torch_lanes import Lane, SeveralWorks, end_all
 from antiphon._torch_meeting import Meeting, aborted, agree, check_room, destroyed, forked, meet, meet_far, watch
 from antiphon._torch_profiled import profiled
 from antiphon._torch_sides import Parts, Side, joined, listed, listed_twice, parted, tensors_of
-from antiphon._torch_streams import PATIENCE, Body, Limit, Line, name_of_device, on_one_device, seconds_of
+from antiphon._torch_streams import Body, Limit, Line, name_of_device, on_one_device, seconds_of
 from antiphon._torch_untraced import untraced
 from antiphon.communicator import Communicator, Op, Stream, UniqueId
 from antiphon.errors import AntiphonError, InvalidArgumentError, TimedOutError, UnsupportedError
@@ -67,13 +66,14 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-@atexit.register
+@at_end
 def _end() -> None:
     """The interpreter ends: ends the groups that the program has not destroyed, and has their threads come to rest."""
-    raised = ends_by_exception()
-    for group in () if raised else list(_groups):
-        group._shut()
-    threads.rest(threads.BRIEF if raised else PATIENCE)
+    try:
+        for group in () if ends_by_exception() else list(_groups):
+            group._shut()
+    finally:  # Whatever interrupts it.
+        threads.rest(patience())
 
 
 class _Together(threading.local):

@@ -15,6 +15,7 @@ mod convert;
 mod current;
 mod errors;
 mod group;
+mod guarded;
 mod lane;
 mod late;
 mod legacy;
@@ -40,6 +41,8 @@ mod _native {
     use crate::current::{begin_compile, end_compile, get_program};
     #[pymodule_export]
     use crate::group::{LoopIterationContext, ThreadBlockGroup};
+    #[pymodule_export]
+    use crate::guarded::Guarded;
     #[pymodule_export]
     use crate::lane::Channel;
     #[pymodule_export]

@@ -102,11 +102,12 @@ def forked(rank, world):
 def monitored(rank, world):
     """A barrier that says who has not come, and breaks nothing."""
     group = dist.distributed_c10d._get_default_group()
-    for turn in range(3):
-        begun = time.monotonic()
-        time.sleep(1 if turn == rank else 0)
+    for turn in range(world):
+        if turn == rank:
+            time.sleep(0.3)
+            group._store.add(f"late {turn}", 1)
         group.monitored_barrier(timedelta(seconds=20), wait_all_ranks=True)
-        assert time.monotonic() - begun > (0.9 if turn < world else 0)
+        assert group._store.add(f"late {turn}", 0) == 1
     brief = timedelta(seconds=0.5)
     if rank == 0:
         fails("rank 1 had not come within 0.5 s", lambda: group.monitored_barrier(brief), TimedOutError)
@@ -116,9 +117,8 @@ def monitored(rank, world):
         fails("rank 0 had not come within 0.5 s", lambda: group.monitored_barrier(brief), TimedOutError)
     dist.barrier()
     # A third does not come. Who came before rank 0 is told what that says, later than its own limit.
-    time.sleep(0.3 if rank == 0 else 0)
-    text = "rank 2 had not come within 0.5 s" if rank == 0 else "rank 0 said"
-    fails(text, lambda: watch(group._store, "third", rank, 3, Limit(0.5), group._check), TimedOutError)
+    text, limit = ("rank 2 had not come within 3 s", 3) if rank == 0 else ("rank 0 said", 2)
+    fails(text, lambda: watch(group._store, "third", rank, 3, Limit(limit), group._check), TimedOutError)
     dist.barrier()
     if hasattr(dist, "all_gather_single"):
         dist.monitored_barrier(dist.new_group(backend="antiphon"))

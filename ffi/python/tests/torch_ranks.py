@@ -179,11 +179,12 @@ def asynchronous(rank, world):
     sums = [torch.full((1000,), float(rank + number)) for number in range(20)]
     works = [dist.all_reduce(x, async_op=True) for x in sums]
     called = []
-    works[3].get_future().then(lambda future: called.append(future.value()[0].sum().item()))
+    told = works[3].get_future().then(lambda future: called.append(future.value()[0].sum().item()))
     for number, (work, x) in enumerate(zip(works, sums)):
         work.wait()
         assert work.is_completed()
         same(x, [number * world + sum(range(world))] * 1000)
+    told.wait()
     # Of one that is not done it is waited for: the other rank sends when the first has asked.
     box, asked = torch.zeros(1), threading.Event()
     if rank == 0:
