@@ -37,7 +37,7 @@
 /**
  * The minor number of the binary interface: raised by every addition.
  */
-#define ANTIPHON_ABI_MINOR 12
+#define ANTIPHON_ABI_MINOR 13
 
 /**
  * What functions return. Numbers are never used again for something else.
@@ -1342,6 +1342,18 @@ antiphon_result antiphon_op_destroy(const struct antiphon_communicator *communic
  * The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_executor` is null or writable.
  */
 antiphon_result antiphon_executor_create(const struct antiphon_communicator *communicator, struct antiphon_executor **out_executor);
+
+/**
+ * Ends every wait of every rank of an executor's communicator, as antiphon_communicator_abort does. Code that fails while other
+ * threads run plans by the executor of its call ends those so; it returns when they have, since the executor is taken back then.
+ *
+ * Any thread may call it at any time, also while others are in calls on the executor.
+ *
+ * The caller sees to it:
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; the reason, if there is one, ends
+ * with a zero.
+ */
+antiphon_result antiphon_executor_abort(const struct antiphon_executor *executor, const char *reason);
 
 /**
  * Destroys an executor. Null is refused with ANTIPHON_RESULT_INVALID_HANDLE.

@@ -426,18 +426,30 @@ pub unsafe extern "C" fn antiphon_communicator_abort(
     entry(|| {
         // SAFETY: as this function's.
         let collectives = unsafe { borrow::<Collectives>(communicator)? };
-        let reason = match reason.is_null() {
-            true => Cow::Borrowed("no reason given"),
-            // SAFETY: as this function's.
-            false => unsafe { words(reason) },
-        };
-        if collectives.communicator().is_inherited() {
-            return Err(Failure::argument(
-                "cannot abort a communicator: saw one that was made before a fork, allowed in the process that made it",
-            ));
-        }
+        // SAFETY: as this function's.
+        let reason = unsafe { reason_of(collectives.communicator(), reason)? };
         collectives.abort(&reason);
         Ok(())
+    })
+}
+
+/// Why a communicator shall be aborted, which this process may.
+///
+/// # Safety
+/// The reason is null, or ends with a zero.
+pub(crate) unsafe fn reason_of<'a>(
+    communicator: &Communicator,
+    reason: *const c_char,
+) -> Result<Cow<'a, str>, Failure> {
+    if communicator.is_inherited() {
+        return Err(Failure::argument(
+            "cannot abort a communicator: saw one that was made before a fork, allowed in the process that made it",
+        ));
+    }
+    Ok(match reason.is_null() {
+        true => Cow::Borrowed("no reason given"),
+        // SAFETY: as this function's.
+        false => unsafe { words(reason) },
     })
 }
 

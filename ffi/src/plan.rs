@@ -1,6 +1,6 @@
 //! Plans and their executors for C.
 
-use crate::communicator::antiphon_communicator;
+use crate::communicator::{antiphon_communicator, reason_of};
 use crate::entry::{Out, entry, list, text, write_text};
 use crate::group::alone;
 use crate::handle::{borrow, drop_own, issue, object, take};
@@ -64,6 +64,28 @@ pub unsafe extern "C" fn antiphon_executor_create(
         let executor = unsafe { borrow::<Collectives>(communicator)? }.executor().clone();
         // SAFETY: as this function's.
         unsafe { out.set(issue(executor)) };
+        Ok(())
+    })
+}
+
+/// Ends every wait of every rank of an executor's communicator, as antiphon_communicator_abort does. Code that fails while other
+/// threads run plans by the executor of its call ends those so; it returns when they have, since the executor is taken back then.
+///
+/// Any thread may call it at any time, also while others are in calls on the executor.
+///
+/// # Safety
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile; the reason, if there is one, ends
+/// with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_executor_abort(
+    executor: *const antiphon_executor,
+    reason: *const c_char,
+) -> antiphon_result {
+    entry(|| {
+        // SAFETY: as this function's.
+        let communicator = unsafe { borrow::<Executor>(executor)? }.communicator();
+        // SAFETY: as this function's.
+        communicator.abort(&unsafe { reason_of(communicator, reason)? });
         Ok(())
     })
 }

@@ -83,6 +83,7 @@ static void nulls(antiphon_communicator *c)
     FAILS(HANDLE, "a stream", antiphon_stream_destroy(NULL));
     FAILS(HANDLE, "null", antiphon_executor_create(none, &executor));
     FAILS(ARGUMENT, "out_executor", antiphon_executor_create(c, NULL));
+    FAILS(HANDLE, "an executor", antiphon_executor_abort(NULL, "x"));
     FAILS(HANDLE, "an executor", antiphon_executor_destroy(NULL));
     FAILS(HANDLE, "an executor", antiphon_plan_load_file(NULL, "x", &plan));
     FAILS(HANDLE, "an executor", antiphon_plan_load_bytes(NULL, "x", 1, &plan));
@@ -215,6 +216,16 @@ static void aborted(void)
           antiphon_all_reduce(ranks[1], &x, &x, 1, ANTIPHON_DTYPE_I32, 0, NULL));
     OK(antiphon_communicator_async_error(ranks[1], &result));
     CHECK(result == ANTIPHON_RESULT_ABORTED);
+    OK(antiphon_communicator_destroy(ranks[0]));
+    OK(antiphon_communicator_destroy(ranks[1]));
+
+    /* The same by an executor, which code has of its call. */
+    antiphon_executor *executor = NULL;
+    OK(antiphon_communicator_create_in_process(2, NULL, ranks));
+    OK(antiphon_executor_create(ranks[0], &executor));
+    OK(antiphon_executor_abort(executor, "enough of that"));
+    FAILS(ANTIPHON_RESULT_ABORTED, "enough of that", antiphon_barrier(ranks[1]));
+    OK(antiphon_executor_destroy(executor));
     OK(antiphon_communicator_destroy(ranks[0]));
     OK(antiphon_communicator_destroy(ranks[1]));
 }

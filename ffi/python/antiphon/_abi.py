@@ -34,7 +34,7 @@ __all__ = [
 
 MAJOR = 1
 """The major number of the interface that the package was written for."""
-MINOR = 12
+MINOR = 13
 """The least minor number that it needs."""
 
 
@@ -335,6 +335,7 @@ FUNCTIONS: dict[str, tuple[str, str]] = {
         "antiphon_communicator* void* uint64_t int32_t uint32_t antiphon_stream*",
     ),
     "antiphon_executor_create": ("antiphon_result", "antiphon_communicator* antiphon_executor**"),
+    "antiphon_executor_abort": ("antiphon_result", "antiphon_executor* char*"),
     "antiphon_executor_destroy": ("antiphon_result", "antiphon_executor*"),
     "antiphon_plan_load_file": ("antiphon_result", "antiphon_executor* char* antiphon_plan**"),
     "antiphon_plan_load_bytes": ("antiphon_result", "antiphon_executor* void* uint64_t antiphon_plan**"),

@@ -13,6 +13,7 @@ import itertools
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
     # What checkers of types bring themselves; `typing` has it since Python 3.11.
     from typing_extensions import Self
 
-__all__ = ["PATIENCE", "Handle", "Owned", "at_end", "check", "ends_by_exception", "failure", "library", "made", "patience", "stay"]
+__all__ = [
+    "PATIENCE", "Handle", "Owned", "at_end", "await_end", "behind_end", "check", "ends_by_exception", "failure",
+    "library", "made", "patience", "stay"
+]  # fmt: skip
 
 SONAME = f"libantiphon.so.{_abi.MAJOR}"
 PATIENCE = 5
@@ -132,30 +136,35 @@ _raised = False
 @functools.cache
 def _watch(pid: int) -> None:
     """In a process of multiprocessing, has it looked whether what it runs raises, since the interpreter then ends as if all were well; and
-    ends what is there where the process ends with no more of the interpreter's."""
+    ends what is there where the process, which was forked, ends with no more of the interpreter's."""
     started = sys.modules.get("multiprocessing.process")
     if started is not None and started.parent_process() is not None:
+        import multiprocessing
         from multiprocessing import util
 
-        # Before all else, and behind what other processes of this one do. Since Python 3.13 whatever was raised is over then.
+        # Before all else. Since Python 3.13 whatever was raised is over then.
         util.Finalize(None, _look, exitpriority=sys.maxsize)
-        util.Finalize(None, _end_here, exitpriority=-1)
         with suppress(AttributeError, RuntimeError):  # Nobody promises that it is there, and the process may be ending.
             threading._register_atexit(_look)  # type: ignore[attr-defined]
+        if multiprocessing.get_start_method(allow_none=True) != "spawn":
+            # Behind the processes that this one waits for.
+            util.Finalize(None, _end_here, exitpriority=-1)
 
 
 def _look() -> None:
     global _raised
-    error = sys.exc_info()[1]
-    if error is not None:
-        _raised = not (isinstance(error, SystemExit) and not error.code)
-        return
-    # What ran the process may have caught it, and keeps with what status it ends.
+    started = sys.modules["multiprocessing.process"]
+    # What runs this process, and not what ran the one that it was forked of.
     frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_code.co_name != "_bootstrap":
+    runs, this = started.BaseProcess._bootstrap.__code__, started.current_process()
+    while frame is not None and not (frame.f_code is runs and frame.f_locals.get("self") is this):
         frame = frame.f_back
-    if frame is not None:
-        _raised = bool(frame.f_locals.get("exitcode"))
+    if frame is None:
+        return
+    error = sys.exc_info()[1]
+    # Once that has caught what was raised, or nothing was, it has the status.
+    status = frame.f_locals.get("exitcode", error.code if isinstance(error, SystemExit) else error is not None)
+    _raised = bool(status)
 
 
 def _end_here() -> None:
@@ -196,9 +205,20 @@ def patience() -> float:
     return 0.5 if ends_by_exception() else PATIENCE
 
 
+def await_end(over: Callable[[], bool], seconds: float) -> None:
+    """Waits so many seconds at most until something is over."""
+    until = time.monotonic() + seconds
+    while not over() and time.monotonic() < until:
+        time.sleep(0.001)
+
+
 def stay(object: object) -> None:
     """Has it outlive the interpreter."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(object))
+
+
+behind_end: list[Callable[[], None]] = []
+"""What is called when all is closed, since the interpreter ends."""
 
 
 def _end() -> None:
@@ -209,6 +229,8 @@ def _end() -> None:
             handle._stay()
             if not raised:
                 handle._end()
+    for function in behind_end:
+        function()
 
 
 # Not each by a finalizer of its own that runs at exit: it would destroy what a thread is in a call of. The oldest of all finalizers

@@ -11,19 +11,37 @@ import ctypes
 import itertools
 import json
 import os
-import time
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
 from antiphon import _abi
-from antiphon._native import Guarded
 from antiphon._arguments import encoded, encoded_list, number
-from antiphon._library import at_end, check, library, patience, stay
+from antiphon._library import at_end, await_end, behind_end, check, library, patience, stay
 from antiphon.errors import AntiphonError, InvalidArgumentError
 
-__all__ = ["choice", "explanation", "listed", "put_code", "put_plan", "set_selector", "terms", "unregister"]
+try:
+    from antiphon._native import Guarded
+except ImportError:  # A source tree of which nothing is compiled.
+
+    class Guarded:  # type: ignore[no-redef]
+        """The same, but for interrupts that come as it begins."""
+
+        def __init__(self, function: Callable[..., int], otherwise: Callable[[BaseException], int], last: int) -> None:
+            self._function, self._otherwise, self._last = function, otherwise, last
+
+        def __call__(self, *arguments: object) -> int:
+            try:
+                try:
+                    return self._function(*arguments)
+                except BaseException as raised:
+                    return self._otherwise(raised)
+            except BaseException:
+                return self._last
+
+
+__all__ = ["choice", "explanation", "listed", "put_code", "put_plan", "set_selector", "terms", "unregister", "words"]
 
 Choose = Callable[[_abi.Question], "str | None"]
 Run = Callable[[_abi.CodeCall], None]
@@ -85,7 +103,7 @@ def put_code(name: str, version: int, collective: str, run: Run, devices: bool, 
         raise
     finally:
         # Also where an interrupt comes when it is registered.
-        if number in _kept:
+        if number in _kept and _names.get(name) not in _kept:
             _names[name] = number
 
 
@@ -104,9 +122,14 @@ def set_selector(choose: Choose | None) -> None:
         _selects = None
     else:
         _pid = os.getpid()
-        # Before it is set: nobody may come to say so behind it.
-        _selects = number = _keep(choose)
-        check(library().antiphon_registry_set_selector(_select, number, _forget))
+        # Before it is set: an interrupt may come then.
+        before, _selects = _selects, _keep(choose)
+        try:
+            check(library().antiphon_registry_set_selector(_select, _selects, _forget))
+        except AntiphonError:
+            _kept.pop(_selects, None)
+            _selects = before
+            raise
 
 
 def listed() -> list[tuple[str, str, str]]:
@@ -156,8 +179,22 @@ def _keep(function: Callable[..., Any]) -> int:
     return number
 
 
+_inside: set[object] = set()
+"""What calls are in, each by something of its own."""
+
+
+def _called(number: int, what: Any) -> Any:
+    """What a function returns, which is counted meanwhile; however an interrupt comes."""
+    own = object()
+    try:
+        _inside.add(own)
+        return _kept[number](what)
+    finally:
+        _inside.discard(own)
+
+
 def _answer(number: int, question: Any, answer: int) -> int:
-    name = _kept[number](question.contents)
+    name = _called(number, question.contents)
     if name is None:
         return 0
     text = encoded("answer", name) + b"\0"
@@ -173,7 +210,7 @@ def _answer_nothing(raised: BaseException) -> int:
 
 
 def _serve(number: int, call: Any) -> int:
-    _kept[number](call.contents)
+    _called(number, call.contents)
     return _abi.Result.SUCCESS
 
 
@@ -182,15 +219,19 @@ def _fail(raised: BaseException) -> int:
     return raised.result if isinstance(raised, AntiphonError) else int(_abi.Result.INVALID_ARGUMENT)
 
 
-def _say(raised: BaseException) -> None:
-    """Gives the library the reason for which a function of Python failed: the exception, and the line that raised it."""
+def words(raised: BaseException) -> bytes:
+    """The reason for which a function of Python failed, for the library: the exception, and the line that raised it."""
     try:
         frames = traceback.extract_tb(raised.__traceback__)
         at = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
         text = f"{type(raised).__name__}: {raised}{at}"
     except BaseException:  # The exception's own words are of Python, too, and an interrupt may come meanwhile.
         text = f"{type(raised).__name__}, which does not say more"
-    library().antiphon_set_last_error(text.replace("\0", " ").encode("utf-8", "replace"))
+    return text.replace("\0", " ").encode("utf-8", "replace")
+
+
+def _say(raised: BaseException) -> None:
+    library().antiphon_set_last_error(words(raised))
 
 
 # Nothing may get out to C, to which it would be whatever number was there.
@@ -198,8 +239,8 @@ _select = _abi.SELECT(Guarded(_answer, _answer_nothing, -1))
 _run = _abi.RUN(Guarded(_serve, _fail, int(_abi.Result.INVALID_ARGUMENT)))
 _forget = _abi.DESTROY(_kept.pop)
 # A call that is in one of them when the interpreter ends goes on to call them.
-for _called in (_select, _run, _forget):
-    stay(_called)
+for _thunk in (_select, _run, _forget):
+    stay(_thunk)
 
 _names: dict[str, int] = {}
 """Code that was registered from here, with the numbers of its functions."""
@@ -210,19 +251,18 @@ _pid = os.getpid()
 
 @at_end
 def _leave() -> None:
-    """Has nothing of Python called any more, which ends, and waits a while for calls that are in it: they would end the process."""
+    """Has nothing of Python called any more, which ends, and waits a while for threads that are in it: they would end the process."""
     # In a process that was forked from the library's, nothing of it may be called.
     if os.getpid() != _pid:
         return
-    left = []
     # What the library has let go of, others have replaced by theirs.
-    if _selects is not None and _selects in _kept:
-        left.append(_selects)
+    if _selects in _kept:
         set_selector(None)
-    for name, number in [(name, number) for name, number in _names.items() if number in _kept]:
+    for name in [name for name, number in _names.items() if number in _kept]:
         with suppress(InvalidArgumentError):  # Somebody else took it out.
             unregister(name)
-            left.append(number)
-    until = time.monotonic() + patience()
-    while any(number in _kept for number in left) and time.monotonic() < until:
-        time.sleep(0.001)
+    await_end(lambda: not _inside, patience())
+
+
+# Calls that waited for ranks which have just been closed end, and let go of functions: while there is an interpreter.
+behind_end.append(lambda: await_end(lambda: not _kept, 0.25))

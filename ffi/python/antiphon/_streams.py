@@ -6,7 +6,7 @@ import collections
 import ctypes
 import os
 
-from antiphon._library import Handle, Owned, at_end, check, library, stay
+from antiphon._library import Handle, Owned, at_end, check, failure, library, stay
 
 __all__ = ["Stream", "adopted", "synchronize"]
 
@@ -38,9 +38,11 @@ class Stream(Handle):
         earlier = list(kept)
         # Where an interrupt comes before they are complete, all of them stay.
         result = library().antiphon_stream_synchronize(handle)
+        error = failure(result) if result else None
         for number in earlier:
             kept.pop(number, None)
-        check(result)
+        if error:
+            raise error
 
     def done(self) -> bool:
         """Whether all calls on it are complete. Does not wait."""

@@ -10,6 +10,8 @@ import queue
 import threading
 from collections.abc import Callable
 
+from antiphon._library import await_end
+
 __all__ = ["Work", "begun", "do", "ending", "leave_behind", "rest"]
 
 _IDLE = 5.0
@@ -20,25 +22,23 @@ class Work:
     """What threads have to do that may take them into torch's code, from when it is given to them."""
 
     def __init__(self) -> None:
-        self._told = threading.Condition(threading.Lock())
+        # A lock itself, which no interrupt leaves locked, and no condition, which is of Python.
+        self._counting = threading.Lock()
         self._count = 0
 
     def begin(self) -> None:
         """There is one thing more."""
-        with self._told:
+        with self._counting:
             self._count += 1
 
     def end(self) -> None:
         """One is over, and nothing of it is left."""
-        with self._told:
+        with self._counting:
             self._count -= 1
-            if not self._count:
-                self._told.notify_all()
 
-    def over(self, seconds: float) -> None:
-        """Waits so many seconds at most until there is nothing."""
-        with self._told:
-            self._told.wait_for(lambda: not self._count, seconds)
+    def over(self) -> bool:
+        """Whether there is nothing."""
+        return not self._count
 
 
 class _Threads:
@@ -113,7 +113,7 @@ def rest(seconds: float) -> None:
     """The interpreter ends: waits so many seconds at most until no thread has anything to do."""
     global _ending
     _ending = True
-    _work.over(seconds)
+    await_end(lambda: _work.over(), seconds)
 
 
 def leave_behind() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -118,10 +119,11 @@ class CodeCall:
         """Whether that stream is recorded into a graph, so that nobody can wait for it."""
         self._name = name
         queue = Lane(Owned(call.stream), self.stream) if self.stream is not None else None
-        self._loader: Loader | None = Loader(Owned(call.executor), queue)
-        self._left = threading.Condition()
-        self._inside = 0
-        """Threads that load or run plans of the call."""
+        self._executor = Owned(call.executor)
+        self._loader: Loader | None = Loader(self._executor, queue)
+        self._deciding = threading.Lock()
+        self._inside: set[object] = set()
+        """What loads or runs plans of the call, each by something of its own."""
 
     def load(self, plan: ExecutionPlan | PlanHandle) -> LoadedPlan:
         """A plan, ready to run on the call's ranks. It is verified once for a communicator."""
@@ -146,23 +148,33 @@ class CodeCall:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[Loader]:
-        with self._left:
-            loader = self._loader
-            if loader is None:
-                raise InvalidArgumentError(f"cannot use the call that {self._name} served: it is over")
-            self._inside += 1
+        own = object()
         try:
+            with self._deciding:
+                loader = self._loader
+                if loader is None:
+                    raise InvalidArgumentError(f"cannot use the call that {self._name} served: it is over")
+                self._inside.add(own)
             yield loader
         finally:
-            with self._left:
-                self._inside -= 1
-                self._left.notify_all()
+            self._inside.discard(own)
 
-    def _close(self) -> None:
-        # What loads and runs is taken back then, and other threads may be in it.
-        with self._left:
+    def _end(self, failed: bytes | None) -> None:
+        """Returns when no thread is in it any more, which uses what the library takes back then. Where the code failed, for a reason,
+        those that are in it may wait for others, which would do what the code does not: they are ended."""
+        with self._deciding:
             self._loader, self.send._open, self.receive._open = None, False, False
-            self._left.wait_for(lambda: not self._inside)
+        try:
+            self._await(failed)
+        except BaseException:  # An interrupt.
+            self._await(f"code {self._name} was interrupted".encode())
+            raise
+
+    def _await(self, failed: bytes | None) -> None:
+        if failed and self._inside:
+            check(library().antiphon_executor_abort(self._executor, failed))
+        while self._inside:
+            time.sleep(0.001)
 
 
 def register_code(
@@ -215,8 +227,10 @@ def register_code(
         call = CodeCall(raw, name)
         try:
             run(call)
-        finally:
-            call._close()
+        except BaseException as raised:
+            call._end(f"code {name} failed on rank {raw.rank}: ".encode() + _registry.words(raised))
+            raise
+        call._end(None)
 
     said = _registry.terms(
         name,
