@@ -133,20 +133,32 @@ _raised = False
 """Whether what this process ran for multiprocessing raised, so that it ends."""
 
 
+def _is_spawned() -> bool:
+    started = sys.modules.get("multiprocessing.process")
+    if started is None or started.parent_process() is None:
+        return False
+    import multiprocessing
+
+    return multiprocessing.get_start_method(allow_none=True) == "spawn"
+
+
+_spawned = _is_spawned()
+"""Whether this process of multiprocessing ends as its interpreter does; as it is before the program says how others start."""
+
+
 @functools.cache
 def _watch(pid: int) -> None:
     """In a process of multiprocessing, has it looked whether what it runs raises, since the interpreter then ends as if all were well; and
     ends what is there where the process, which was forked, ends with no more of the interpreter's."""
     started = sys.modules.get("multiprocessing.process")
     if started is not None and started.parent_process() is not None:
-        import multiprocessing
         from multiprocessing import util
 
         # Before all else. Since Python 3.13 whatever was raised is over then.
         util.Finalize(None, _look, exitpriority=sys.maxsize)
         with suppress(AttributeError, RuntimeError):  # Nobody promises that it is there, and the process may be ending.
             threading._register_atexit(_look)  # type: ignore[attr-defined]
-        if multiprocessing.get_start_method(allow_none=True) != "spawn":
+        if not _spawned:
             # Behind the processes that this one waits for.
             util.Finalize(None, _end_here, exitpriority=-1)
 
@@ -186,6 +198,8 @@ _handles: weakref.WeakValueDictionary[int, Handle] = weakref.WeakValueDictionary
 
 def _leave_behind() -> None:
     """This process was forked: closes what its parent made, and goes on using."""
+    global _spawned
+    _spawned = False
     for reference in _handles.valuerefs():
         if (handle := reference()) is not None:
             handle._forked, handle._handle = True, None

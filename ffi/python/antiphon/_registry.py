@@ -98,13 +98,13 @@ def put_code(name: str, version: int, collective: str, run: Run, devices: bool, 
     code.context = number = _keep(run)
     try:
         check(library().antiphon_registry_register_code(code, said))
+        _names[name] = number
     except AntiphonError:
         _kept.pop(number, None)
         raise
-    finally:
-        # Also where an interrupt comes when it is registered.
-        if number in _kept and _names.get(name) not in _kept:
-            _names[name] = number
+    except BaseException:  # An interrupt, when it may be registered.
+        _names.setdefault(name, number)
+        raise
 
 
 def unregister(name: str) -> None:
@@ -265,4 +265,6 @@ def _leave() -> None:
 
 
 # Calls that waited for ranks which have just been closed end, and let go of functions: while there is an interpreter.
-behind_end.append(lambda: await_end(lambda: not _kept, 0.25))
+behind_end.append(lambda: await_end(lambda: not _kept or os.getpid() != _pid, 0.25))
+# In a process that was forked, threads of the parent's are in nothing.
+os.register_at_fork(after_in_child=_inside.clear)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from antiphon import _abi, _registry
 from antiphon._library import Owned, check, library
@@ -18,6 +17,9 @@ from antiphon.executor import Lane, LoadedPlan, Loader
 from antiphon.plan import Constraint, DataType, ExecutionPlan, PlanHandle
 
 __all__ = ["CodeCall", "View", "register_code", "unregister_code"]
+
+
+_T = TypeVar("_T")
 
 
 class View:
@@ -127,14 +129,12 @@ class CodeCall:
 
     def load(self, plan: ExecutionPlan | PlanHandle) -> LoadedPlan:
         """A plan, ready to run on the call's ranks. It is verified once for a communicator."""
-        with self._open() as loader:
-            return loader.load(plan.plan if isinstance(plan, PlanHandle) else plan)
+        return self._use(lambda loader: loader.load(plan.plan if isinstance(plan, PlanHandle) else plan))
 
     def load_name(self, name: str) -> LoadedPlan:
         """The plan of a built-in algorithm, such as "allreduce_ring", for all ranks of one node; in place, and with the root,
         as the call is."""
-        with self._open() as loader:
-            return loader.load_name(name, self.in_place, self.root)
+        return self._use(lambda loader: loader.load_name(name, self.in_place, self.root))
 
     def run(self, plan: ExecutionPlan | PlanHandle | LoadedPlan, send: Any = None, receive: Any = None) -> None:
         """Runs a plan over two buffers, those of the call unless others are given, with the call's reduction. On the host it is
@@ -142,12 +142,12 @@ class CodeCall:
         of the same content, with equal sizes and types."""
         if isinstance(receive, View) and not receive._writable:
             raise InvalidArgumentError("cannot run a plan: saw the send buffer of a call to receive in, allowed others; pass call.receive")
-        with self._open() as loader:
-            loaded = plan if isinstance(plan, LoadedPlan) else self.load(plan)
-            loader.run(loaded, self.send if send is None else send, self.receive if receive is None else receive, self.op, None)
+        sent, received = self.send if send is None else send, self.receive if receive is None else receive
+        loaded = plan if isinstance(plan, LoadedPlan) else self.load(plan)
+        self._use(lambda loader: loader.run(loaded, sent, received, self.op, None))
 
-    @contextlib.contextmanager
-    def _open(self) -> Iterator[Loader]:
+    def _use(self, what: Callable[[Loader], _T]) -> _T:
+        """What something makes of what loads and runs; not a context, which an interrupt may leave without ending it."""
         own = object()
         try:
             with self._deciding:
@@ -155,24 +155,32 @@ class CodeCall:
                 if loader is None:
                     raise InvalidArgumentError(f"cannot use the call that {self._name} served: it is over")
                 self._inside.add(own)
-            yield loader
+            return what(loader)
         finally:
             self._inside.discard(own)
 
-    def _end(self, failed: bytes | None) -> None:
-        """Returns when no thread is in it any more, which uses what the library takes back then. Where the code failed, for a reason,
-        those that are in it may wait for others, which would do what the code does not: they are ended."""
+    def _serve(self, run: Callable[[CodeCall], object]) -> None:
+        """Returns when the code has, and no thread is in what it was given, which the library takes back then: whatever interrupts it."""
+        begun, failed = False, None
+        while True:
+            try:
+                if not begun:
+                    begun = True
+                    run(self)
+                self._end(failed)
+                break
+            except BaseException as raised:
+                failed = failed or raised
+        if failed:
+            raise failed
+
+    def _end(self, failed: BaseException | None) -> None:
         with self._deciding:
             self._loader, self.send._open, self.receive._open = None, False, False
-        try:
-            self._await(failed)
-        except BaseException:  # An interrupt.
-            self._await(f"code {self._name} was interrupted".encode())
-            raise
-
-    def _await(self, failed: bytes | None) -> None:
         if failed and self._inside:
-            check(library().antiphon_executor_abort(self._executor, failed))
+            # Those that are in it may wait for others, which would do what the code has not done.
+            reason = f"code {self._name} failed on rank {self.rank}: ".encode() + _registry.words(failed)
+            check(library().antiphon_executor_abort(self._executor, reason))
         while self._inside:
             time.sleep(0.001)
 
@@ -224,13 +232,7 @@ def register_code(
         if raw.stream and raw.device < 0:
             # What was called before on the stream may still write the buffers.
             check(library().antiphon_stream_synchronize(Owned(raw.stream)))
-        call = CodeCall(raw, name)
-        try:
-            run(call)
-        except BaseException as raised:
-            call._end(f"code {name} failed on rank {raw.rank}: ".encode() + _registry.words(raised))
-            raise
-        call._end(None)
+        CodeCall(raw, name)._serve(run)
 
     said = _registry.terms(
         name,

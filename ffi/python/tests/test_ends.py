@@ -176,7 +176,7 @@ def test_the_interpreter_may_end_while_code_serves_a_thread(raises, tmp_path):
 
 def test_the_interpreter_may_end_while_a_call_that_code_would_serve_waits(tmp_path):
     code = """
-        import threading, antiphon
+        import threading, time, antiphon
         antiphon.register_code("mine", "allreduce", lambda call: None)
         ranks = antiphon.Communicator.in_process(2)
         begun = threading.Event()
@@ -187,6 +187,8 @@ def test_the_interpreter_may_end_while_a_call_that_code_would_serve_waits(tmp_pa
 
         threading.Thread(target=call, daemon=True).start()
         begun.wait()
+        # Mostly it waits by then, which nobody says.
+        time.sleep(0.2)
     """
     ((status, out, _),) = outcomes(1, script(tmp_path, code), tmp_path)
     assert (status, out) == (0, "")
@@ -238,13 +240,12 @@ def test_code_returns_when_what_other_threads_run_in_its_call_has(tmp_path):
             assert begun.wait(60)
             return
 
-        def run():
-            with call._open():
-                begun.set()
-                time.sleep(0.2)
-                going.append("over")
+        def run(loader):
+            begun.set()
+            time.sleep(0.2)
+            going.append("over")
 
-        thread = threading.Thread(target=run)
+        thread = threading.Thread(target=lambda: call._use(run))
         thread.start()
         assert begun.wait(60)
 
@@ -302,3 +303,46 @@ def test_code_that_raises_ends_what_other_threads_run_in_its_call():
     finally:
         unregister_code("mine")
     assert told == ["ended", "failed"]
+
+
+def test_an_interrupt_in_what_code_is_given_leaves_nobody_in_it():
+    """Those that are in it are waited for, without a limit."""
+    (rank,), interrupts = Communicator.in_process(1), []
+
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    def serve(call):
+        for turn in range(300):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-5 * (turn % 30 + 1))
+                while True:
+                    call.load_name("allreduce_ring")
+            except KeyboardInterrupt:
+                interrupts.append(len(call._inside))
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    register_code("mine", "allreduce", serve)
+    try:
+        rank.all_reduce(bytearray(8))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        unregister_code("mine")
+    assert interrupts == [0] * 300
+
+
+def test_code_is_served_by_a_package_of_which_nothing_is_compiled(tmp_path):
+    code = """
+        import sys, threading
+        sys.modules["antiphon._native"] = None
+        import antiphon
+        from antiphon import _registry
+        assert _registry.Guarded.__module__ == "antiphon._registry"
+        antiphon.register_code("mine", "allreduce", lambda call: 1 // 0)
+        (rank,) = antiphon.Communicator.in_process(1)
+        try:
+            rank.all_reduce(bytearray(8))
+        except antiphon.errors.AbortedError as error:
+            print("ZeroDivisionError" in str(error))
+    """
+    assert processes(1, script(tmp_path, code), tmp_path) == ["True\n"]
