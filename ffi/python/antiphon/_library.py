@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PATIENCE", "Handle", "Owned", "at_end", "await_end", "behind_end", "check", "ends_by_exception", "failure",
-    "library", "made", "patience", "stay"
+    "library", "obtained", "patience", "stay"
 ]  # fmt: skip
 
 SONAME = f"libantiphon.so.{_abi.MAJOR}"
-PATIENCE = 5
-"""Seconds that what is under way has to end."""
 OWN = Path(__file__).parent / "lib" / SONAME
 """The library that the package brings."""
+PATIENCE = 5
+"""Seconds that what is under way has to end."""
 
 _lock = threading.Lock()
 _loaded: Any = None
@@ -105,7 +105,7 @@ def _destroy(function: Callable[[int], int], value: int, pid: int) -> None:
         function(value)
 
 
-def made(make: Callable[[ctypes.c_void_p], int], destroyed_by: str) -> int:
+def obtained(make: Callable[[ctypes.c_void_p], int], destroyed_by: str) -> int:
     """The object that a function of the library makes, which may take long. Where an interrupt has come meanwhile, nobody gets it, and it
     is destroyed."""
     at = ctypes.c_void_p()

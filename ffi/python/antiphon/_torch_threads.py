@@ -113,7 +113,7 @@ def rest(seconds: float) -> None:
     """The interpreter ends: waits so many seconds at most until no thread has anything to do."""
     global _ending
     _ending = True
-    await_end(lambda: _work.over(), seconds)
+    await_end(_work.over, seconds)
 
 
 def leave_behind() -> None:

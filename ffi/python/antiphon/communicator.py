@@ -16,7 +16,7 @@ from antiphon._arguments import (
     Using, common, config, device_queue, element_bytes, extents, item_bytes, keep, number, queue, reduced, signed, unequal
 )  # fmt: skip
 from antiphon._buffers import NAMES, Span, device_span, name_of, span
-from antiphon._library import Handle, Owned, check, failure, library, made
+from antiphon._library import Handle, Owned, check, failure, library, obtained
 from antiphon._registry import explanation
 from antiphon._streams import Stream, adopted, synchronize
 from antiphon.errors import AntiphonError, InvalidArgumentError, UnsupportedError
@@ -175,7 +175,7 @@ class Communicator(Handle):
         """
         said = config(timeout, verification, process_access, wire, interface, reproducible, device, tags)
         form = library().antiphon_communicator_create_from_environment
-        return cls._formed(device, lambda made: form(said, made))
+        return cls._formed(device, lambda out: form(said, out))
 
     @classmethod
     def from_id(
@@ -197,7 +197,7 @@ class Communicator(Handle):
         said = config(timeout, verification, process_access, wire, interface, reproducible, device, tags)
         rank, world = number("rank", rank), number("world", world)
         raw, form = _abi.UniqueId(bytes(id)), library().antiphon_communicator_create
-        return cls._formed(device, lambda made: form(raw, rank, world, said, made))
+        return cls._formed(device, lambda out: form(raw, rank, world, said, out))
 
     @classmethod
     def from_place(
@@ -222,12 +222,12 @@ class Communicator(Handle):
         if "\0" in place:
             raise InvalidArgumentError(f"cannot meet at {place!r}: allowed texts without a zero")
         at, form = place.encode(), library().antiphon_communicator_create_at
-        return cls._formed(device, lambda made: form(at, rank, world, said, made))
+        return cls._formed(device, lambda out: form(at, rank, world, said, out))
 
     @classmethod
     def _formed(cls, device: str | None, form: Callable[[Any], int]) -> Communicator:
         on_device = _on_device(device)
-        return cls(made(form, Communicator._destroyed_by), on_device)
+        return cls(obtained(form, Communicator._destroyed_by), on_device)
 
     @classmethod
     def in_process(
@@ -280,7 +280,7 @@ class Communicator(Handle):
             raise InvalidArgumentError(f"cannot split by color {color}: allowed 0 to {(1 << 31) - 1}, and None")
         own, signed_key, split = self._open(), signed("key", key), library().antiphon_communicator_split
         colored = -1 if color is None else number("color", color)
-        value = made(lambda at: split(own, colored, signed_key, at), Communicator._destroyed_by)
+        value = obtained(lambda out: split(own, colored, signed_key, out), Communicator._destroyed_by)
         return Communicator(value, self._on_device) if value else None
 
     def allocate(self, size: int) -> Memory:
