@@ -15,6 +15,7 @@ use crate::shared::arena::{Arena, ArenaShape};
 use antiphon_hal::Memory;
 use antiphon_plan::LowerError;
 use antiphon_plan::program::{CallSizes, Layout};
+use antiphon_plan::recut::Told;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
@@ -41,7 +42,7 @@ pub struct ContextKey {
 }
 
 impl ContextKey {
-    /// What calls of a plan on a stream share, by their sizes.
+    /// What calls of a plan on a stream share, by their sizes; `told` says what completed launches tell ranks of other nodes.
     ///
     /// # Errors
     /// Sizes that the plan does not take.
@@ -50,11 +51,12 @@ impl ContextKey {
         plan: &LoadedPlan,
         stream: u32,
         sizes: CallSizes,
+        told: Told,
     ) -> Result<ContextKey, ExecutorError> {
         let layout = plan.layout();
         let class = ContextKey::class(layout, sizes).map_err(|error| plan.lower_error(&error))?;
         let near = |one, other| shared.one_node || shared.are_near(one, other);
-        let alike = plan.has_scratch() && !plan.recut().is_safe(near);
+        let alike = plan.has_scratch() && !plan.recut().is_safe(told, near);
         Ok(ContextKey {
             plan: layout.fingerprint,
             stream,

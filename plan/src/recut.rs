@@ -16,6 +16,27 @@ pub struct Recut {
     loose: bool,
     /// Pairs of ranks without ports between them, the lower first: one touches scratch in which the other ends something.
     strangers: BTreeSet<(u32, u32)>,
+    /// What a third rank may write over, where ranks hear that a launch is complete before its transfers have read scratch.
+    unread: BTreeSet<Unread>,
+}
+
+/// When a rank of another node hears that a rank has completed a launch: all transfers to itself have landed by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Once its transfers to all ranks have read what they send.
+    Read,
+    /// Perhaps before those to others have: kernels hand each link its own news.
+    Unread,
+}
+
+/// A rank's transfers of its scratch that nothing of the launch waits for there, to one peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Unread {
+    rank: u32,
+    /// Another that touches the scratch.
+    touching: u32,
+    /// The peer, where its completion says that they have read it, and the other rank hears of that.
+    heard: Option<u32>,
 }
 
 /// Who has to do with a rank's scratch.
@@ -25,6 +46,8 @@ struct Scratch {
     touching: BTreeSet<u32>,
     /// Those by whose completion of a launch nothing of that launch touches it any more.
     ending: BTreeSet<u32>,
+    /// To whom the owner sends of it without a flush, and whether they wait for that: for packets, or for a signal behind it.
+    sent: BTreeSet<(u32, bool)>,
 }
 
 /// What follows, in a block, behind the last transfer on a port channel.
@@ -106,24 +129,57 @@ impl Recut {
                         memory.touching.insert(if heard.contains(&owner) { owner } else { rank });
                         memory.ending.extend(end);
                         loose |= end.is_none();
+                        if let Some(channel) = moved.channel.filter(|_| reads) {
+                            let peer = own.channels[channel as usize].peer;
+                            let behind = behind[&channel];
+                            let heard = behind.is_heard(channel, &balanced[rank as usize])
+                                || moved.writes.clone().filter_map(taken).any(|by| by == peer);
+                            memory.sent.extend((!behind.flush).then_some((peer, heard)));
+                        }
                     }
                 }
             }
         }
-        let mut strangers = BTreeSet::new();
-        for Scratch { touching, ending } in &scratch {
-            let pairs =
-                touching.iter().flat_map(|&one| ending.iter().map(move |&other| (one, other)));
-            let strange =
-                pairs.filter(|&(one, other)| one != other && !have_ports(layout, one, other));
-            strangers.extend(strange.map(|(one, other)| (one.min(other), one.max(other))));
+        let (mut strangers, mut unread) = (BTreeSet::new(), BTreeSet::new());
+        for (rank, memory) in (0..).zip(&scratch) {
+            strangers.extend(memory.strangers(layout));
+            unread.extend(memory.unread(layout, rank));
         }
-        Recut { loose, strangers }
+        Recut { loose, strangers, unread }
     }
 
-    /// Whether scratch may be cut anew; `near` says which ranks are on one node.
-    pub fn is_safe(&self, near: impl Fn(u32, u32) -> bool) -> bool {
-        !self.loose && self.strangers.iter().all(|&(one, other)| near(one, other))
+    /// Whether scratch may be cut anew; `near` says which ranks are on one node, and hear of everything that their own do.
+    pub fn is_safe(&self, told: Told, near: impl Fn(u32, u32) -> bool) -> bool {
+        let is_over = |unread: &Unread| {
+            let Unread { rank, touching, heard } = *unread;
+            near(rank, touching) || heard.is_some_and(|peer| near(touching, peer))
+        };
+        !self.loose
+            && self.strangers.iter().all(|&(one, other)| near(one, other))
+            && (told == Told::Read || self.unread.iter().all(is_over))
+    }
+}
+
+impl Scratch {
+    /// Pairs of which one touches it, the other ends something there, and neither has a port to the other.
+    fn strangers(&self, layout: &Layout) -> impl Iterator<Item = (u32, u32)> {
+        let pairs =
+            self.touching.iter().flat_map(|&one| self.ending.iter().map(move |&by| (one, by)));
+        let strange = pairs.filter(|&(one, by)| one != by && !have_ports(layout, one, by));
+        strange.map(|(one, by)| (one.min(by), one.max(by)))
+    }
+
+    /// What of it, a rank's, may not have been read when a third rank hears of the rank's completion.
+    fn unread(&self, layout: &Layout, rank: u32) -> impl Iterator<Item = Unread> {
+        let sent = self.sent.iter().flat_map(|&to| self.touching.iter().map(move |&by| (by, to)));
+        let others = sent.filter(move |&(touching, (peer, heard))| {
+            let hears = heard && have_ports(layout, touching, peer);
+            touching != rank && touching != peer && !hears
+        });
+        others.map(move |(touching, (peer, heard))| {
+            let heard = heard.then_some(peer);
+            Unread { rank, touching, heard }
+        })
     }
 }
 
@@ -213,9 +269,14 @@ impl Moved {
 impl Behind {
     /// By whose completion a rank's transfers on a port channel have landed; by the rank's channels, which are balanced.
     fn end(self, rank: u32, own: &RankLayout, (channel, balanced): (u32, &[bool])) -> Option<u32> {
-        let heard = self.signal && balanced[channel as usize];
         let peer = own.channels[channel as usize].peer;
-        heard.then_some(peer).or(self.flush.then_some(rank))
+        let heard = self.is_heard(channel, balanced).then_some(peer);
+        heard.or(self.flush.then_some(rank))
+    }
+
+    /// Whether the peer waits for a signal that comes after them.
+    fn is_heard(self, channel: u32, balanced: &[bool]) -> bool {
+        self.signal && balanced[channel as usize]
     }
 }
 
@@ -317,7 +378,7 @@ mod tests {
                     let Ok(plan) = algorithm.plan(shape) else { continue };
                     let recut = Recut::new(&Layout::new(&plan).unwrap());
                     let node = |rank: u32| rank as usize / (ranks / nodes);
-                    let safe = recut.is_safe(|one, other| node(one) == node(other));
+                    let safe = recut.is_safe(Told::Unread, |one, other| node(one) == node(other));
                     assert!(safe, "{} over {nodes} of {ranks}: {recut:?}", algorithm.name());
                 }
             }
@@ -328,9 +389,9 @@ mod tests {
         let program = ProgramBuilder::new("recut", Collective::SendRecv, 3);
         write(&program);
         let recut = Recut::new(&Layout::new(&program.build().unwrap()).unwrap());
-        let alone = recut.is_safe(|one, other| one > 0 && other > 0);
+        let alone = recut.is_safe(Told::Read, |one, other| one > 0 && other > 0);
         assert_eq!(
-            [alone, recut.is_safe(|_, _| true)],
+            [alone, recut.is_safe(Told::Read, |_, _| true)],
             expected,
             "rank 0 on another node, on the same: {recut:?}"
         );
@@ -393,5 +454,44 @@ mod tests {
             let (port, scratch) = ([p.port(0, 1)], p.scratch(0, 1));
             p.block(0).put_over(&port[0], scratch.all(), p.output(1).all());
         });
+    }
+
+    /// Rank 0 sends rank 1 of scratch that rank 2 writes to in the next launch, all on nodes of their own.
+    #[test]
+    fn a_third_rank_must_know_that_what_is_sent_of_scratch_has_been_read() {
+        for (flushes, signals, ports, expected) in [
+            (false, false, false, false),
+            (true, false, false, true),
+            // Rank 1 has it when it completes, which rank 2 hears of.
+            (false, true, true, true),
+            (false, true, false, false),
+            (false, false, true, false),
+        ] {
+            let program = ProgramBuilder::new("recut", Collective::SendRecv, 3);
+            let p = &program;
+            let (sent, come, scratch) = ([p.port(0, 1)], [p.port(2, 0)], p.scratch(0, 1));
+            let (first, second, third) = (p.block(0), p.block(1), p.block(2));
+            third.put_over(&come[0], p.input(2).all(), scratch.all());
+            third.signal(&come);
+            first.wait(&come);
+            first.put_over(&sent[0], scratch.all(), p.output(1).all());
+            if flushes {
+                first.flush(&sent);
+            }
+            if signals {
+                first.signal(&sent);
+                second.wait(&sent);
+            }
+            if ports {
+                let seen = [p.port(1, 2)];
+                second.signal(&seen);
+                third.wait(&seen);
+            }
+            let recut = Recut::new(&Layout::new(&program.build().unwrap()).unwrap());
+            assert!(recut.is_safe(Told::Read, |_, _| false), "{recut:?}");
+            let is_safe = recut.is_safe(Told::Unread, |_, _| false);
+            assert_eq!(is_safe, expected, "{flushes} {signals} {ports}: {recut:?}");
+            assert!(recut.is_safe(Told::Unread, |one, other| one != 1 && other != 1), "{recut:?}");
+        }
     }
 }

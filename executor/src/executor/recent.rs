@@ -9,6 +9,7 @@ use crate::shared::arena::BlockBytes;
 use crate::shared::control::RING;
 use antiphon_plan::counts::{Counts, Extent};
 use antiphon_plan::program::CallSizes;
+use antiphon_plan::recut::Told;
 use antiphon_types::{DataType, ReduceOp};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -71,7 +72,7 @@ impl Executor {
         let content = plan.layout().fingerprint;
         let what = [content, sizes.input, sizes.output, dtype as u64, op, stream.into()];
         let fingerprint = what.into_iter().fold(0xA17F_1BAD, mix);
-        let key = ContextKey::new(shared, plan, stream, sizes)?;
+        let key = ContextKey::new(shared, plan, stream, sizes, Told::Read)?;
         let make = || Context::new(shared, Arc::clone(plan), key);
         let context = log.contexts.find_or(key, make)?;
         let runtime_blocks = Vec::new();

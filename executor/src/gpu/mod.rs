@@ -47,6 +47,7 @@ use crate::executor::{Call, mix};
 use crate::plan_cache::LoadedPlan;
 use antiphon_hal::{Device, HalError, Memory, Stream};
 use antiphon_plan::program::CallSizes;
+use antiphon_plan::recut::Told;
 use buffers::Borrowed;
 use compiled::Compiled;
 use context::{Context, OnDevice};
@@ -339,7 +340,7 @@ impl Gpu {
         let sized = plan.sized(shape.sizes);
         sized.program(plan.layout(), shared.rank).map_err(|error| plan.lower_error(error))?;
         let stream = shared.log().lane(shape.lane);
-        ContextKey::new(shared, plan, stream, shape.sizes)
+        ContextKey::new(shared, plan, stream, shape.sizes, Told::Unread)
     }
 
     /// What a call needs, if all of it is there; `kernel` looks for the kernel.

@@ -301,6 +301,61 @@ fn ranks_of_other_nodes_hear_of_a_call_that_has_nothing_to_do_with_them() {
     assert!(text.contains("`alone`") && text.contains("`exchange`"), "{text}");
 }
 
+/// Rank 2 writes to rank 0's scratch while rank 0, of whose completion it knows, still sends rank 1 what lay there when the sizes were
+/// others.
+#[test]
+fn what_is_sent_of_scratch_is_kept_from_ranks_that_the_sender_has_told_of_its_end() {
+    let test =
+        "hosts::what_is_sent_of_scratch_is_kept_from_ranks_that_the_sender_has_told_of_its_end";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    let program = ProgramBuilder::new("sends on", Collective::SendRecv, 3);
+    let (sent, come, scratch) = ([program.port(0, 1)], [program.port(2, 0)], program.scratch(0, 2));
+    let (sends, writes) = (program.block(0), program.block(2));
+    writes.put_over(&come[0], program.input(2).all(), scratch.chunk(1));
+    writes.signal(&come);
+    sends.wait(&come);
+    sends.copy(program.input(0).all(), scratch.chunk(0));
+    sends.put_over(&sent[0], scratch.chunk(0), program.output(1).all());
+    sends.signal(&sent);
+    program.block(1).wait(&sent);
+    let plan = program.build().unwrap();
+    // Of one class, so that their scratch may be one; and what is written in the second lies where the first is sent from last.
+    let sizes: [u64; 2] = [15 << 18, 9 << 18];
+    let results = apart(&["a", "b", "c"], &options().with_verification(false), |rank| {
+        let executor = Executor::new(&rank);
+        let plan = executor.load(&plan).unwrap();
+        let stream = rank.stream().unwrap();
+        let [input, output] = [(); 2].map(|()| rank.allocate(sizes[0]).unwrap());
+        let [from, to] = [&input, &output].map(|memory| memory.address());
+        let mut seen = Ok(());
+        for round in 0..8 {
+            let bytes = sizes[round % 2];
+            // SAFETY: of the simulator, so the host's, as long, and in no launch.
+            unsafe {
+                from.write_bytes(1 + round as u8 + 16 * rank.rank() as u8, sizes[0] as usize)
+            };
+            let call = Call::new(&plan, DataType::F32, (from.cast_const(), bytes), (to, bytes));
+            // SAFETY: the buffers outlive the launch, whose end is waited for.
+            unsafe { executor.execute(&call, &stream) }.unwrap();
+            executor.synchronize(&stream).unwrap();
+            if round < 2 {
+                // All ranks have one device: nothing is prepared beside a kernel that waits.
+                rank.barrier().unwrap();
+            }
+            // SAFETY: as above.
+            let got = unsafe { std::slice::from_raw_parts(to.cast_const(), bytes as usize) };
+            let wrong = got.iter().filter(|&&byte| byte != 1 + round as u8).count();
+            if rank.rank() == 1 && wrong > 0 {
+                seen = seen.and(Err(format!("{wrong} of {bytes} bytes in round {round}")));
+            }
+        }
+        seen
+    });
+    assert_eq!(results, [(); 3].map(Ok));
+}
+
 /// Both ranks have entered a launch, in which each waits for the other, when the sockets between them break.
 #[test]
 fn a_link_that_breaks_under_a_launch_ends_it() {
