@@ -105,8 +105,8 @@ impl Contact {
             return self.wait();
         }
         if let Some(hello) = self.hello {
-            match stand::outcome(&self.socket).and_then(|()| stand::remote(&self.socket)) {
-                Ok(_) => self.hello = None,
+            match stand::outcome(&self.socket) {
+                Ok(()) => self.hello = None,
                 Err(Errno::NOTCONN) => return self.wait(),
                 Err(errno) => return Progress::Over(Why::Os(errno)),
             }

@@ -63,8 +63,14 @@ impl Place {
                     None if before.is_empty() => None,
                     None => return Err(bad("there is no ':' before '['")),
                 };
-                if !matches!(host.parse(), Ok(IpAddr::V6(_))) {
-                    return Err(bad("between the brackets is no IPv6 address"));
+                // A link's address may have the name of an interface behind it.
+                let bare = host.split_once('%').map_or(host, |(bare, _)| bare);
+                match bare.parse() {
+                    Ok(IpAddr::V6(ip)) if ip.is_unicast_link_local() => {
+                        return Err(bad("a link-local address means nothing on another host"));
+                    }
+                    Ok(IpAddr::V6(_)) if bare == host => {}
+                    _ => return Err(bad("between the brackets is no IPv6 address")),
                 }
                 (interface, host)
             }
@@ -81,6 +87,20 @@ impl Place {
         }
         let place = Place::Address { host: host.to_owned(), port };
         Ok((place, interface.map(str::to_owned)))
+    }
+}
+
+impl Place {
+    /// Whether it is for ranks of one host: the loopback, by its own name or address.
+    pub(super) fn is_loopback(&self) -> bool {
+        match self {
+            Place::Address { host, .. } => {
+                let ip = host.parse().map(|ip: IpAddr| ip.to_canonical().is_loopback());
+                ip.unwrap_or(host == "localhost")
+            }
+            Place::File(_) => false,
+            Place::Id(id) => id.address.ip().to_canonical().is_loopback(),
+        }
     }
 }
 
@@ -232,6 +252,9 @@ mod tests {
             ("fd00::1]:80", "without '['"),
             ("x[fd00::1]:80", "no ':' before"),
             ("[10.0.0.1]:80", "no IPv6 address"),
+            ("[fd00::1%eth0]:80", "no IPv6 address"),
+            ("[fe80::1]:80", "nothing on another host"),
+            ("eth0:[fe80::1%eth0]:80", "nothing on another host"),
             ("file:", "no file"),
         ] {
             let error = Place::parse(text).unwrap_err().to_string();

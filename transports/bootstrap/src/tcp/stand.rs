@@ -23,6 +23,10 @@ fn socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
 pub(super) fn listen(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), BootstrapError> {
     let open = || -> Result<_, Errno> {
         let socket = socket(address)?;
+        if address.is_ipv6() && address.ip().is_unspecified() {
+            // Of IPv4, too, whatever the host's settings say. Where that cannot be, IPv6 is what there is.
+            let _ = sockopt::set_ipv6_v6only(&socket, false);
+        }
         // A job that ended a moment ago must not hold up the next one at its port.
         sockopt::set_socket_reuseaddr(&socket, true)?;
         rustix::net::bind(&socket, &address)?;
@@ -40,15 +44,23 @@ pub(super) fn listen(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), Boots
 /// Begins a connection. It stands when the socket becomes writable and [`outcome`] says so.
 pub(super) fn call(address: SocketAddr) -> Result<OwnedFd, Errno> {
     let socket = socket(address)?;
+    // The port that it happens to get may be the one at which rank 0 will listen.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),
         Err(errno) => Err(errno),
     }
 }
 
-/// How a connection that was begun ended.
+/// How a connection that was begun ended; `NOTCONN` where it has not.
 pub(super) fn outcome(socket: &OwnedFd) -> Result<(), Errno> {
-    sockopt::socket_error(socket)?
+    sockopt::socket_error(socket)??;
+    if remote(socket)? != local(socket)? {
+        return Ok(());
+    }
+    // Where nobody listens, a connection that got that very port is with itself. It must not hold the port when it is closed.
+    sockopt::set_socket_linger(socket, Some(Duration::ZERO))?;
+    Err(Errno::CONNREFUSED)
 }
 
 /// This end's address.
@@ -85,6 +97,42 @@ pub(super) fn keep_alive(socket: &OwnedFd, silence: Duration) -> Result<(), Errn
 mod tests {
     use super::*;
     use antiphon_transport::outage::longest_pause;
+    use rustix::event::{PollFd, PollFlags};
+
+    #[test]
+    fn a_connection_with_itself_is_none_and_leaves_the_port_free() {
+        let caller = socket(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        rustix::net::bind(&caller, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let address = local(&caller).unwrap();
+        let _ = rustix::net::connect(&caller, &address);
+        let mut waiting = [PollFd::new(&caller, PollFlags::OUT)];
+        assert_eq!(rustix::event::poll(&mut waiting, None), Ok(1));
+        assert_eq!(remote(&caller).unwrap(), address);
+        assert_eq!(outcome(&caller), Err(Errno::CONNREFUSED));
+        drop(caller);
+        listen(address).unwrap();
+    }
+
+    #[test]
+    fn who_listens_everywhere_hears_both_families_whatever_the_host_prefers() {
+        let test = || {
+            // SAFETY: a network of this thread's own, where nothing else is.
+            if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+                return println!(
+                    "SKIP a host that keeps families apart: {}",
+                    std::io::Error::last_os_error()
+                );
+            }
+            if let Err(error) = std::fs::write("/proc/sys/net/ipv6/bindv6only", "1") {
+                return println!("SKIP a host that keeps families apart: {error}");
+            }
+            let everywhere = SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 0));
+            assert_eq!(sockopt::ipv6_v6only(socket(everywhere).unwrap()), Ok(true));
+            let (listener, _) = listen(everywhere).unwrap();
+            assert_eq!(sockopt::ipv6_v6only(listener), Ok(false));
+        };
+        std::thread::spawn(test).join().unwrap();
+    }
 
     #[test]
     fn a_silence_may_be_of_any_length() {

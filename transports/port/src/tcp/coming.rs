@@ -1,18 +1,19 @@
 //! A link that is not up yet: one side dials, the other waits at its door, and both have a time limit.
 
 use super::dial::{Connected, Dial, Way};
-use super::door::{Door, Lobby};
+use super::door::{Door, Lobby, Watch};
 use super::protocol::hello::{Hello, Token};
 use super::socket;
 use rustix::event::epoll::EventFlags;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How the connections of a link come.
 #[derive(Debug)]
 enum Side {
     Dials { way: Way, dials: Vec<Dial> },
-    Waits { token: Token },
+    Waits { token: Token, _watch: Watch },
 }
 
 /// A link that is coming up.
@@ -67,11 +68,15 @@ impl Coming {
     }
 
     /// Waits for connections from the opening `token` of the peer.
-    pub fn wait(token: Token, limits: &Limits, door: &Door, lobby: &Lobby) -> Result<Self, String> {
-        let coming = Self::new(Side::Waits { token }, limits, lobby)?;
-        let nothing = EventFlags::empty();
-        let watched = socket::watch(&lobby.poller, &door.poller, nothing, EventFlags::IN);
-        watched.map_err(|error| error.to_string()).map(|()| coming)
+    pub fn wait(
+        token: Token,
+        limits: &Limits,
+        door: &Arc<Door>,
+        lobby: &Arc<Lobby>,
+    ) -> Result<Self, String> {
+        // The door is this link's business until it stands.
+        let _watch = door.watch(lobby).map_err(|error| error.to_string())?;
+        Self::new(Side::Waits { token, _watch }, limits, lobby)
     }
 
     /// Goes on without waiting; the connections once all stand.
@@ -102,7 +107,7 @@ impl Coming {
                     }
                 }
             }
-            Side::Waits { token } => {
+            Side::Waits { token, .. } => {
                 *moved |= door.serve().map_err(|error| {
                     format!("cannot take the peer's connections: {error}; raise the limit on open files (`ulimit -n`)")
                 })?;
@@ -126,7 +131,7 @@ impl Coming {
             }
         }
         if self.connections.iter().all(Option::is_some) {
-            return self.stand(door, lobby).map(Some);
+            return self.stand().map(Some);
         }
         if Instant::now() < self.until {
             return Ok(None);
@@ -141,13 +146,7 @@ impl Coming {
         })
     }
 
-    fn stand(&mut self, door: &Door, lobby: &Lobby) -> Result<Vec<Connected>, String> {
-        if let Side::Waits { .. } = self.side {
-            // The door is others' business from now on.
-            let nothing = EventFlags::empty();
-            let watched = socket::watch(&lobby.poller, &door.poller, EventFlags::IN, nothing);
-            watched.map_err(|error| error.to_string())?;
-        }
+    fn stand(&mut self) -> Result<Vec<Connected>, String> {
         let connections: Vec<_> = self.connections.iter_mut().filter_map(Option::take).collect();
         for (socket, _) in &connections {
             socket::tune(socket, self.silence)

@@ -2,6 +2,7 @@
 
 use super::protocol::hello::{HELLO, Hello, PROOF, REPLY, check};
 use super::socket;
+use antiphon_transport::room::is_full;
 use rustix::event::epoll::EventFlags;
 use std::io;
 use std::net::SocketAddr;
@@ -131,7 +132,11 @@ enum Trouble {
 }
 
 fn call(way: &Way, poller: &OwnedFd) -> Result<OwnedFd, String> {
-    let cannot = |error| format!("cannot reach {}: {error}", way.to);
+    let cannot = |error| {
+        let advice =
+            if is_full(error) { "; raise the limit on open files (`ulimit -n`)" } else { "" };
+        format!("cannot reach {}: {error}{advice}", way.to)
+    };
     let socket = socket::dial(&way.to, way.from).map_err(cannot)?;
     socket::watch(poller, &socket, EventFlags::empty(), EventFlags::OUT).map_err(cannot)?;
     Ok(socket)

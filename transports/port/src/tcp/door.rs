@@ -18,11 +18,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
-/// The most connections that have not proven themselves. The oldest goes when another comes, of those that have not asked for
-/// an opening that there is, if there are such.
+/// The most connections that have not asked for an opening that there is, beside those that openings expect. The oldest goes when
+/// another comes.
 const MOST_STRANGERS: usize = 64;
-/// The most connections of one opening that wait to be taken.
+/// The most connections of one opening that prove themselves, of which the oldest goes when another comes, and the most that wait
+/// to be taken.
 const MOST_ARRIVED: usize = 64;
+/// Links that are woken by the door while they wait for their peers; they serve it for the others, which are woken by who has come
+/// for them. Linux lets a descriptor wake no more than 100 others by way of two between: here the door's and a link's.
+const MOST_WATCHING: usize = 32;
 
 /// Locks, also after a thread panicked: nothing here is left half done.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -53,6 +57,8 @@ pub(super) struct Arrived {
 pub(super) struct Lobby {
     pub token: Token,
     pub peer: u32,
+    /// The most connections that its peer may make.
+    pub stripes: u16,
     /// The link's descriptor: becomes readable when somebody arrives.
     pub poller: OwnedFd,
     any: AtomicBool,
@@ -64,9 +70,9 @@ impl Lobby {
     /// How connections that wait in a lobby are watched: they make the descriptor readable at once.
     pub const WATCHED: EventFlags = EventFlags::IN.union(EventFlags::OUT);
 
-    pub fn new(token: Token, peer: u32, poller: OwnedFd) -> Self {
+    pub fn new(token: Token, peer: u32, stripes: u16, poller: OwnedFd) -> Self {
         let (any, arrived) = (AtomicBool::new(false), Mutex::default());
-        Lobby { token, peer, poller, any, arrived, note: Mutex::default() }
+        Lobby { token, peer, stripes, poller, any, arrived, note: Mutex::default() }
     }
 
     /// The connections that came since the last call.
@@ -114,6 +120,27 @@ pub(super) struct Door {
     /// The oldest first.
     strangers: Mutex<Vec<Stranger>>,
     lobbies: Mutex<HashMap<Token, Weak<Lobby>>>,
+    waiting: Mutex<Waiting>,
+}
+
+/// Lobbies of links that wait for their peers: those that the door wakes, and the others.
+#[derive(Debug, Default)]
+struct Waiting {
+    watching: HashMap<Token, Weak<Lobby>>,
+    others: HashMap<Token, Weak<Lobby>>,
+}
+
+/// As long as it lives, the door or whoever serves it wakes a link that waits for its peer.
+#[derive(Debug)]
+pub(super) struct Watch {
+    door: Arc<Door>,
+    token: Token,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.door.pass_on(&self.token);
+    }
 }
 
 #[derive(Debug)]
@@ -153,8 +180,8 @@ impl Door {
         let (listener, address) = socket::listen_at(&address)?;
         let poller = socket::poller()?;
         socket::watch(&poller, &listener, EventFlags::empty(), EventFlags::IN)?;
-        let (strangers, lobbies) = (Mutex::default(), Mutex::default());
-        Ok(Door { rank, address, poller, key, patience, listener, strangers, lobbies })
+        let (strangers, lobbies, waiting) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Ok(Door { rank, address, poller, key, patience, listener, strangers, lobbies, waiting })
     }
 
     /// Lets connections in that ask for the opening of `lobby`, while it lives.
@@ -169,13 +196,61 @@ impl Door {
         lock(&self.lobbies).remove(token);
     }
 
+    /// Has a link woken until the answer is dropped: it waits for its peer.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn watch(self: &Arc<Self>, lobby: &Arc<Lobby>) -> io::Result<Watch> {
+        let mut waiting = lock(&self.waiting);
+        let Waiting { watching, others } = &mut *waiting;
+        let kept = if watching.len() < MOST_WATCHING {
+            socket::watch(&lobby.poller, &self.poller, EventFlags::empty(), EventFlags::IN)?;
+            watching
+        } else {
+            others
+        };
+        kept.insert(lobby.token, Arc::downgrade(lobby));
+        Ok(Watch { door: Arc::clone(self), token: lobby.token })
+    }
+
+    /// A link waits no more: if the door woke it, it wakes another.
+    fn pass_on(&self, token: &Token) {
+        let mut waiting = lock(&self.waiting);
+        let Waiting { watching, others } = &mut *waiting;
+        others.remove(token);
+        let Some(gone) = watching.remove(token) else { return };
+        if let Some(lobby) = gone.upgrade() {
+            // Fails only for what is not watched any more.
+            let _ = socket::watch(&lobby.poller, &self.poller, EventFlags::IN, EventFlags::empty());
+        }
+        while let Some(token) = others.keys().next().copied()
+            && let Some(next) = others.remove(&token)
+        {
+            let watches = next.upgrade().is_some_and(|lobby| {
+                let nothing = EventFlags::empty();
+                socket::watch(&lobby.poller, &self.poller, nothing, EventFlags::IN).is_ok()
+            });
+            if watches {
+                watching.insert(token, next);
+                return;
+            }
+        }
+    }
+
+    /// The most connections that may come from peers.
+    fn expected(&self) -> usize {
+        let lobbies = lock(&self.lobbies);
+        let living = lobbies.values().filter_map(Weak::upgrade);
+        living.map(|lobby| usize::from(lobby.stripes)).sum()
+    }
+
     /// Lets in and turns away whoever can be without waiting; whether there was anybody.
     ///
     /// # Errors
     /// That the system lets nobody in, who may be the peer: this process has no room for another descriptor.
     pub fn serve(&self) -> io::Result<bool> {
         let Some(mut strangers) = try_lock(&self.strangers) else { return Ok(false) };
-        let (mut moved, mut full) = (false, None);
+        let (mut moved, mut full, mut most) = (false, None, None);
         // One round per call takes no more than a bounded number, so that a flood does not hold up the caller.
         for _ in 0..MOST_STRANGERS {
             let (socket, from) = match socket::accept(&self.listener) {
@@ -186,22 +261,25 @@ impl Door {
                 }
             };
             moved = true;
-            if strangers.len() >= MOST_STRANGERS {
-                let unclaimed = strangers.iter().position(|stranger| stranger.claim.is_none());
-                strangers.remove(unclaimed.unwrap_or(0));
-            }
             let watched = (EventFlags::empty(), EventFlags::IN);
             if socket::watch(&self.poller, &socket, watched.0, watched.1).is_ok() {
                 let until = Instant::now() + self.patience;
                 let bytes = [0; HELLO];
                 strangers.push(Stranger { socket, from, until, bytes, got: 0, claim: None });
+                let most = *most.get_or_insert_with(|| MOST_STRANGERS + self.expected());
+                keep_newest(&mut strangers, most, |stranger| stranger.claim.is_none());
             }
         }
         let mut at = 0;
         while let Some(stranger) = strangers.get_mut(at) {
+            let claimed = stranger.claim.is_some();
             match stranger.step(self) {
                 Step::Wait => {
-                    at += 1;
+                    let new = stranger.claim.as_ref().filter(|_| !claimed);
+                    let gone = new.map(|claim| Arc::clone(&claim.lobby)).and_then(|lobby| {
+                        keep_newest(&mut strangers, MOST_ARRIVED, |other| other.claims(&lobby))
+                    });
+                    at += usize::from(gone.is_none_or(|gone| gone > at));
                     continue;
                 }
                 Step::Gone => drop(strangers.remove(at)),
@@ -224,7 +302,27 @@ impl Door {
     }
 }
 
+/// Lets the oldest of some strangers go where there are more than `most`; where it was.
+fn keep_newest(
+    strangers: &mut Vec<Stranger>,
+    most: usize,
+    of: impl Fn(&Stranger) -> bool,
+) -> Option<usize> {
+    let mut these = strangers.iter().enumerate().filter(|(_, stranger)| of(stranger));
+    let (oldest, _) = these.next()?;
+    if these.count() < most {
+        return None;
+    }
+    strangers.remove(oldest);
+    Some(oldest)
+}
+
 impl Stranger {
+    /// Whether it asks for the opening of a lobby.
+    fn claims(&self, lobby: &Arc<Lobby>) -> bool {
+        self.claim.as_ref().is_some_and(|claim| Arc::ptr_eq(&claim.lobby, lobby))
+    }
+
     fn step(&mut self, door: &Door) -> Step {
         loop {
             let due = if self.claim.is_some() { PROOF } else { HELLO };
@@ -294,6 +392,7 @@ impl Stranger {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::event::{PollFd, PollFlags, Timespec};
     use std::io::{ErrorKind, Read};
     use std::net::TcpStream;
 
@@ -331,6 +430,36 @@ mod tests {
         come(&mut known);
         serve(&door, || !is_open(&known[0]));
         assert!(known[1..].iter().all(is_open), "the oldest was to go");
+    }
+
+    /// As many links as Linux would not let one descriptor wake, in the set of one proxy.
+    #[test]
+    fn the_door_wakes_some_of_many_links_that_wait_and_others_when_these_are_up() {
+        let at = "127.0.0.1:0".parse().unwrap();
+        let door = Arc::new(Door::open(0, [1; 32], at, Duration::from_secs(60)).unwrap());
+        let proxy = socket::poller().unwrap();
+        let mut links: Vec<(Arc<Lobby>, Watch)> = Vec::new();
+        for number in 0..150 {
+            let lobby = Arc::new(Lobby::new([number; 16], 1, 1, socket::poller().unwrap()));
+            let watch = door.watch(&lobby).unwrap();
+            let nothing = EventFlags::empty();
+            socket::watch(&proxy, &lobby.poller, nothing, EventFlags::IN).unwrap();
+            links.push((lobby, watch));
+        }
+        let rings = || {
+            let mut proxy = [PollFd::new(&proxy, PollFlags::IN)];
+            rustix::event::poll(&mut proxy, Some(&Timespec::default())).unwrap() > 0
+        };
+        assert!(!rings());
+        let _stranger = TcpStream::connect(door.address).unwrap();
+        while links.len() > 1 {
+            assert!(rings(), "{} wait", links.len());
+            // In the order in which they began, those that the door woke first.
+            drop(links.remove(0));
+        }
+        assert!(rings());
+        links.clear();
+        assert!(!rings());
     }
 
     #[test]

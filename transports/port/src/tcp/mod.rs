@@ -165,7 +165,7 @@ impl Wire for TcpWire {
     fn open(&self, peer: u32) -> Result<Box<dyn Opening>, WireError> {
         let token = socket::random().map_err(|error| system("open a link", &error))?;
         let poller = socket::poller().map_err(|error| system("open a link", &error.into()))?;
-        let lobby = Arc::new(Lobby::new(token, peer, poller));
+        let lobby = Arc::new(Lobby::new(token, peer, self.options.connections, poller));
         self.door.expect(&lobby);
         let (door, regions) = (Arc::clone(&self.door), Arc::clone(&self.regions));
         let (options, from) = (self.options.clone(), self.from);

@@ -193,7 +193,7 @@ fn strangers_are_turned_away_while_links_come_up() {
     let hello =
         Hello { ranks: [0, 1], tokens: [[7; 16], token], stripe: 0, stripes: 2, nonce: [1; 32] };
     let mut strangers: Vec<TcpStream> = Vec::new();
-    for number in 0..200 {
+    for number in 0..400 {
         let mut stranger = TcpStream::connect(door).unwrap();
         let _ = match number % 5 {
             0 => Ok(()),
@@ -208,7 +208,7 @@ fn strangers_are_turned_away_while_links_come_up() {
     let zero = from_zero.connect(&at_one).unwrap();
     counter.works(&zero, &one, 5);
     // Those that showed themselves to be wrong were closed, and of the others no more than a bounded number is kept.
-    let mut open = 0;
+    let (mut open, mut claiming) = (0, 0);
     for (number, stranger) in strangers.iter_mut().enumerate() {
         stranger.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         let mut bytes = [0; REPLY + 1];
@@ -220,10 +220,34 @@ fn strangers_are_turned_away_while_links_come_up() {
                 Err(error) => break error.kind() == ErrorKind::ConnectionReset,
             }
         };
-        open += usize::from(!closed);
+        *(if number % 5 == 3 { &mut claiming } else { &mut open }) += usize::from(!closed);
         assert!(closed || number % 5 != 4, "stranger {number} had a wrong proof");
     }
-    assert!(open <= 64, "{open} strangers are still there");
+    // Beside the two connections that are expected.
+    assert!(open <= 64 + 2, "{open} strangers are still there");
+    assert!(claiming <= 64, "{claiming} that claim to be the peer are still there");
+}
+
+/// All dial one before it looks at its door, with more connections than strangers are let in.
+#[test]
+fn many_peers_that_come_at_once_are_let_in() {
+    const PEERS: u32 = 40;
+    let last = wire(PEERS, 1, LONG);
+    let counter = Counter::new(&last);
+    let wires: Vec<_> = (0..PEERS).map(|rank| wire(rank, 1, LONG)).collect();
+    let (mut theirs, mut here) = (Vec::new(), Vec::new());
+    for (rank, wire) in (0..PEERS).zip(&wires) {
+        let (from, to) = (wire.open(PEERS).unwrap(), last.open(rank).unwrap());
+        let (at, there) = (from.address(), to.address());
+        theirs.push(from.connect(&there).unwrap());
+        here.push(to.connect(&at).unwrap());
+    }
+    for link in &theirs {
+        link.progress().unwrap();
+    }
+    for (value, (from, to)) in (1..).zip(theirs.iter().zip(&here)) {
+        counter.works(from, to, value);
+    }
 }
 
 /// Stands between a caller and a door, and writes down what the caller says.

@@ -297,13 +297,23 @@ impl Meeting<'_> {
         BootstrapError::Unmet { address: address.to_string(), waited, hints }
     }
 
-    /// Opens the listener for links of other nodes, by default at the address `here`.
+    /// Whether an address of this host that leads to rank 0, or to where a rank came from, is none that other hosts reach: where
+    /// ranks meet at a name, it may be the loopback's on the host that has it.
+    pub(super) fn is_hidden(&self, here: IpAddr) -> bool {
+        match here.to_canonical() {
+            IpAddr::V6(ip) if ip.is_unicast_link_local() => true,
+            ip => ip.is_loopback() && !self.job.place.is_loopback(),
+        }
+    }
+
+    /// Opens the listener for links of other nodes: at the address `here`, unless an interface is named, or others do not reach that.
     pub(super) fn open_door(&mut self, here: IpAddr) -> Result<()> {
         if self.door.is_some() {
             return Ok(());
         }
         let ip = match &self.job.interface {
             Some(interface) => interface::address_of(interface)?,
+            None if self.is_hidden(here) => interface::default_address()?,
             None => here.to_canonical(),
         };
         let (door, address) = stand::listen(SocketAddr::new(ip, 0))?;
@@ -397,6 +407,26 @@ mod tests {
             assert!(text.contains(part), "no {part:?} in: {text}");
         }
         end.send(Vec::new()).unwrap();
+    }
+
+    #[test]
+    fn a_rank_that_came_by_its_hosts_own_loopback_shows_others_an_address_that_they_reach() {
+        let loopback = IpAddr::from([127, 0, 0, 1]);
+        let chosen = interface::default_address().unwrap();
+        let linked = "fe80::7".parse().unwrap();
+        for (host, here, expected) in [
+            ("node1", loopback, chosen),
+            ("node1", linked, chosen),
+            ("192.0.2.77", loopback, chosen),
+            ("localhost", loopback, loopback),
+            ("127.0.1.1", loopback, loopback),
+        ] {
+            let place = Place::Address { host: host.to_owned(), port: 9 };
+            let job = Rendezvous::new(place, 1, 3, Secret::new([7; 32]));
+            let mut meeting = Meeting::new(&job, "here", Instant::now()).unwrap();
+            meeting.open_door(here).unwrap();
+            assert_eq!(meeting.card.address.ip(), expected, "{here} of {host}");
+        }
     }
 
     #[test]
