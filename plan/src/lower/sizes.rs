@@ -166,6 +166,12 @@ impl SizeRules {
         rules
     }
 
+    /// Chunks to a block of a rank's input and output; 0 where chunks are one stride each without end.
+    pub(crate) fn per_block(&self, rank: u32) -> [u64; 2] {
+        let shape = self.shape_of.get(rank as usize).map(|&shape| self.shapes[shape as usize]);
+        shape.map_or([0; 2], |shape| shape.per_block)
+    }
+
     /// What strides and slices of groups are multiples of, for elements of this many bytes.
     pub(crate) fn unit(&self, element: u64) -> Result<u64, LowerError> {
         let multiple = if self.packets { lcm(element, 8)? } else { element };

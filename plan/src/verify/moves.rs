@@ -165,7 +165,7 @@ impl Walk<'_> {
         let mut written = Vec::new();
         let wake = !self.waiting_packet.is_empty();
         let lineage = self.setting.lineage;
-        let Walk { blocks, proxies, ranks, shadow, values, arguments, made_from, .. } = self;
+        let Walk { blocks, proxies, ranks, shadow, space, values, arguments, made_from, .. } = self;
         let (touched, record) = (&mut self.touched, &mut self.record);
         let looped = blocks[index as usize].window.is_some();
         let own = blocks[index as usize].rank;
@@ -194,9 +194,32 @@ impl Walk<'_> {
                 }
                 arguments.clear();
                 made_from.clear();
+                let chunk = |side: &Side| {
+                    space.index(side.rank, side.area, launch, side.cells.start + offset)
+                };
+                let (mut own_chunk, mut through) = (0, 0);
+                if space.clips {
+                    let clipped =
+                        sources.iter().chain(destinations).filter(|side| is_clipped(side));
+                    let chunks = clipped.map(chunk).map(|chunk| (chunk, chunk));
+                    let ends = chunks.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
+                    if let Some((first, last)) = ends {
+                        shadow.meet(first, last);
+                        own_chunk = last;
+                    }
+                    let from = sources.iter().map(|side| shadow.through(side.cells.start + offset));
+                    through = from.fold(own_chunk, u32::max);
+                }
                 for side in sources {
                     let cell = side.cells.start + offset;
-                    let toucher = Toucher { step, clock, met, entry: entry(side), made_from: &[] };
+                    let toucher = Toucher {
+                        step,
+                        clock,
+                        met,
+                        entry: entry(side),
+                        made_from: &[],
+                        through: own_chunk,
+                    };
                     let raw = if side.area == Area::Packets { 0 } else { RAW };
                     made_from.push(cell | raw);
                     let conflict = match (side.area, by) {
@@ -213,7 +236,8 @@ impl Walk<'_> {
                 let value = values.combine(reduce, arguments);
                 for side in destinations {
                     let cell = side.cells.start + offset;
-                    let toucher = Toucher { step, clock, met, entry: entry(side), made_from };
+                    let toucher =
+                        Toucher { step, clock, met, entry: entry(side), made_from, through };
                     // A proxy sends flags as they are: of an earlier launch, nobody waits for them.
                     let packets = made_from.iter().filter(|&from| from & RAW == 0);
                     let flag =
@@ -350,9 +374,14 @@ impl Walk<'_> {
     }
 }
 
+/// Whether a side is of a buffer that may end inside of chunks.
+fn is_clipped(side: &Side) -> bool {
+    matches!(side.area, Area::Input | Area::Output)
+}
+
 /// Whether a side may only be touched once its owner has begun the launch.
 fn guarded(side: &Side, own: u32) -> bool {
-    matches!(side.area, Area::Input | Area::Output) && side.rank != own
+    is_clipped(side) && side.rank != own
 }
 
 fn clock_of(walk: &Walk<'_>, index: u32, by: By) -> Clock {

@@ -6,6 +6,7 @@ use super::values::{Leaves, Odd, Origin, ValueId, Values};
 use super::walk::Walk;
 use crate::model::Collective;
 use crate::postcondition::{self, PostCondition};
+use crate::program::Area;
 use antiphon_types::ReduceOp;
 
 /// What an output cell must hold: one input cell, or the reduction of that cell of every rank.
@@ -139,6 +140,10 @@ impl Walk<'_> {
     pub(super) fn judge(&mut self, rank: u32, launch: u32) {
         if let Some(promise) = self.setting.promise {
             for (cell, &value) in (0u32..).zip(&self.outputs[rank as usize]) {
+                let latest = self.latest(promise, (rank, cell));
+                if let Some((&through, latest)) = self.through.get(cell as usize).zip(latest) {
+                    self.shadow.rely(latest, through);
+                }
                 match self.keeps(promise, (rank, cell), launch, value) {
                     Some(repeats) => self.repeats |= repeats,
                     None => {
@@ -154,6 +159,13 @@ impl Walk<'_> {
         let output = &self.outputs[rank as usize];
         for (cell, &value) in (0..).zip(output) {
             let wanted = promise.wanted(rank, cell);
+            if let (&Some(&through), Wanted::One { cell: of, .. } | Wanted::All { cell: of }) =
+                (&self.through.get(cell as usize), wanted)
+            {
+                let own = self.space.chunk(rank, Area::Output, cell);
+                // An output has what it is promised where the input of that is there.
+                self.shadow.rely(own.max(self.space.chunk(rank, Area::Input, of)), through);
+            }
             let known =
                 wanted != Wanted::Anything && self.kept.get(&value) == Some(&(wanted, launch));
             if known {
@@ -172,6 +184,22 @@ impl Walk<'_> {
                 self.kept.insert(value, (wanted, launch));
             }
         }
+    }
+
+    /// The last chunk of a block among that of a cell of a rank's output and those that it is promised; `None` if that is nothing.
+    fn latest(&self, promise: &PostCondition, (rank, cell): (u32, u32)) -> Option<u32> {
+        let per_chunk = self.space.per_chunk().max(1);
+        let own = self.space.chunk(rank, Area::Output, cell);
+        let chunks = match promise.wanted(rank as usize, (cell / per_chunk) as usize) {
+            postcondition::Wanted::Anything => return None,
+            postcondition::Wanted::Chunks(chunks) => chunks,
+        };
+        let of = |&(origin, chunk): &(_, _)| {
+            let (origin, chunk) = (u32::try_from(origin).ok()?, u32::try_from(chunk).ok()?);
+            let known = (origin as usize) < self.ranks.len();
+            known.then(|| self.space.chunk(origin, Area::Input, chunk.saturating_mul(per_chunk)))
+        };
+        Some(chunks.iter().filter_map(of).fold(own, u32::max))
     }
 
     /// Whether a cell of a rank's output holds what a promise of the caller's says; if so, whether it took something twice.

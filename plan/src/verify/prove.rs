@@ -268,6 +268,12 @@ impl<'a> Proof<'a> {
                 return None;
             }
             if end == End::Complete {
+                if let Some([chunk, through]) = walk.shadow.detour() {
+                    self.doubts.push(format!(
+                        "chunk {chunk} of a block relies on bytes that come through chunk {through}, which does not have all of them \
+                         where a call does not fill every chunk; move bytes between chunks of one number, or through scratch"
+                    ));
+                }
                 self.shown_root = Some(root);
                 self.orders.note(&walk);
                 self.repeats |= walk.repeats;

@@ -8,7 +8,7 @@
 use super::clock::{Clock, Epoch};
 use super::lineage::{Lineage, Written};
 use super::values::ValueId;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Who touches, and what is known to have happened before.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +23,8 @@ pub(super) struct Toucher<'a> {
     pub entry: Option<&'a Clock>,
     /// The cells that a write was made from; those that are no packets are marked with [`RAW`].
     pub made_from: &'a [u32],
+    /// The last chunk of a block that it takes; of a write, that its value came through.
+    pub through: u32,
 }
 
 impl Toucher<'_> {
@@ -58,6 +60,9 @@ struct Cell {
     launch: u32,
     /// Position in `more`, plus 1.
     more: u32,
+    /// The last chunk of a block that the value came through, of whoever wrote it: at sizes at which that chunk is not full, some
+    /// of its bytes may not have come.
+    through: u32,
     /// The last to read and the first to write the value before; others are in `more`.
     before: [Epoch; 2],
 }
@@ -85,6 +90,10 @@ pub(super) struct Shadow<'a> {
     pub shared: bool,
     /// Packets that were replaced in their own launch by one with an old flag, and that launch.
     replaced: HashMap<u32, u32>,
+    /// Chunks of a block, each with a later one: where the first relies on what came through the second.
+    detours: BTreeSet<[u32; 2]>,
+    /// Likewise, where one move takes both: sizes at which they are not equally long are refused.
+    refused: BTreeSet<[u32; 2]>,
 }
 
 impl<'a> Shadow<'a> {
@@ -95,7 +104,43 @@ impl<'a> Shadow<'a> {
         let made_from = vec![(0, 0); if noted { cells as usize } else { 0 }];
         let cells = (0..cells).map(cell).collect();
         let (more, sources, replaced) = (Vec::new(), Vec::new(), HashMap::new());
-        Shadow { cells, more, made_from, sources, lineage, shared: false, replaced }
+        let (shared, detours, refused) = (false, BTreeSet::new(), BTreeSet::new());
+        Shadow { cells, more, made_from, sources, lineage, shared, replaced, detours, refused }
+    }
+
+    /// A chunk of a block that relies on bytes which came through a later one, and that one, where calls may have sizes at which the
+    /// later one is shorter.
+    pub fn detour(&self) -> Option<[u32; 2]> {
+        // So many full chunks each block has at such sizes.
+        let is_refused =
+            |full: u32| self.refused.iter().any(|&[chunk, later]| chunk < full && full <= later);
+        let mut detours = self.detours.iter().copied();
+        detours.find(|&[chunk, later]| (chunk + 1..=later).any(|full| !is_refused(full)))
+    }
+
+    /// The last chunk of a block that what a cell holds came through.
+    #[inline]
+    pub fn through(&self, cell: u32) -> u32 {
+        self.cells[cell as usize].through
+    }
+
+    /// Says through which chunk what a cell holds came.
+    pub fn set_through(&mut self, cell: u32, chunk: u32) {
+        self.cells[cell as usize].through = chunk;
+    }
+
+    /// Something of a chunk of a block relies on what came through another.
+    pub fn rely(&mut self, chunk: u32, through: u32) {
+        if through > chunk {
+            self.detours.insert([chunk, through]);
+        }
+    }
+
+    /// One move takes bytes of these chunks, of which there may be several.
+    pub fn meet(&mut self, first: u32, last: u32) {
+        if last > first {
+            self.refused.insert([first, last]);
+        }
     }
 
     /// What a cell holds.
@@ -128,7 +173,9 @@ impl<'a> Shadow<'a> {
         let mut conflict = None;
         if !writer.is_none() && !toucher.follows(writer) {
             let others = self.extra(at).map_or(&[][..], |more| &more.writers[..]);
-            if !others.iter().any(|&other| toucher.follows(other)) {
+            if others.iter().any(|&other| toucher.follows(other)) {
+                self.rely(toucher.through, self.through(at));
+            } else {
                 conflict = Some(Conflict { earlier: writer, wrote: true });
             }
         }
@@ -195,7 +242,7 @@ impl<'a> Shadow<'a> {
             return self.write_again(at, toucher, false);
         }
         let conflict = self.conflict(at, toucher, false);
-        self.begin(at, value, toucher.step, cell.launch);
+        self.begin(at, value, toucher, cell.launch);
         conflict
     }
 
@@ -215,7 +262,7 @@ impl<'a> Shadow<'a> {
             let second = self.replaced.get(&at) == Some(&launch);
             let second = second.then_some(Conflict { earlier: cell.writer, wrote: true });
             let conflict = self.conflict(at, toucher, true).or(second);
-            self.begin(at, value, toucher.step, launch);
+            self.begin(at, value, toucher, launch);
             return conflict;
         }
         if cell.value == value {
@@ -224,7 +271,7 @@ impl<'a> Shadow<'a> {
         }
         // Even in order: readers take the first that comes.
         let own = cell.writer == toucher.step;
-        self.begin(at, value, toucher.step, launch);
+        self.begin(at, value, toucher, launch);
         (!own).then_some(Conflict { earlier: cell.writer, wrote: true })
     }
 
@@ -250,7 +297,7 @@ impl<'a> Shadow<'a> {
             self.made_from[at as usize] = (start, self.sources.len() as u32);
         }
         let conflict = self.conflict(at, toucher, false);
-        self.begin(at, value, toucher.step, flag);
+        self.begin(at, value, toucher, flag);
         conflict
     }
 
@@ -304,6 +351,10 @@ impl<'a> Shadow<'a> {
         if first != toucher.step {
             self.more(at).writers.push(toucher.step);
         }
+        // The one relies on the other to have come first.
+        let through = self.through(at);
+        self.rely(toucher.through, through);
+        self.set_through(at, through.max(toucher.through));
         conflict
     }
 
@@ -370,12 +421,12 @@ impl<'a> Shadow<'a> {
     }
 
     /// A cell has another value from here on.
-    fn begin(&mut self, at: u32, value: ValueId, step: Epoch, launch: u32) {
+    fn begin(&mut self, at: u32, value: ValueId, toucher: &Toucher<'_>, launch: u32) {
         let cell = &mut self.cells[at as usize];
         let old = *cell;
-        let before = [old.reader, old.writer];
-        *cell =
-            Cell { value, writer: step, reader: Epoch::default(), launch, more: old.more, before };
+        let Toucher { step: writer, through, .. } = *toucher;
+        let (reader, before) = (Epoch::default(), [old.reader, old.writer]);
+        *cell = Cell { value, writer, reader, launch, more: old.more, through, before };
         if old.more > 0 {
             let More { writers, readers, before } = &mut self.more[old.more as usize - 1];
             before.clear();

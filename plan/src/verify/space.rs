@@ -8,6 +8,15 @@ use std::ops::Range;
 /// Most cells of a walk: each takes some 50 bytes.
 const MOST_CELLS: u32 = 1 << 25;
 
+/// Chunks to a block of a rank's input and output, at least 1; `None` if there are too many.
+fn per_block(layout: &Layout, rank: u32) -> Option<[u32; 2]> {
+    if layout.runtime_sizes {
+        return Some([1; 2]);
+    }
+    let [input, output] = layout.geometry.rules.per_block(rank).map(|chunks| chunks.max(1));
+    Some([u32::try_from(input).ok()?, u32::try_from(output).ok()?])
+}
+
 /// Where every byte range is among the cells.
 #[derive(Debug)]
 pub(super) struct Space {
@@ -17,6 +26,8 @@ pub(super) struct Space {
     double_scratch: bool,
     /// Number of cells in all.
     pub cells: u32,
+    /// Some block has several chunks, of which the last may be shorter than the others, or empty, at other sizes.
+    pub clips: bool,
 }
 
 /// The first cells of a rank's areas, and how many there are.
@@ -29,6 +40,8 @@ struct RankSpace {
     /// By half.
     scratch: [u32; 2],
     packets: [u32; 2],
+    /// Chunks to a block of input and output, at least 1.
+    per_block: [u32; 2],
 }
 
 impl Space {
@@ -74,6 +87,7 @@ impl Space {
                 output: buffers.checked_add(output)?,
                 inputs,
                 outputs,
+                per_block: per_block(layout, rank)?,
                 ..RankSpace::default()
             };
             let scratch = cells(own.scratch_chunks.checked_mul(grid.stride)?)?;
@@ -86,13 +100,33 @@ impl Space {
             ranks.push(space);
         }
         let cuts = grid.cuts.clone();
+        let clips = ranks.iter().any(|space| space.per_block != [1; 2]);
         Some(Space {
             stride: grid.stride,
             cuts,
             ranks,
             double_scratch: layout.double_scratch,
             cells: next,
+            clips,
         })
+    }
+
+    /// Which chunk of its block a cell of an area is in, in a launch. At sizes at which not all chunks are full, its bytes are there
+    /// only if those of the chunks before it are. 0 where they always are.
+    pub fn index(&self, rank: u32, area: Area, launch: u32, cell: u32) -> u32 {
+        match area {
+            Area::Input | Area::Output => {
+                self.chunk(rank, area, cell - self.first(rank, area, launch))
+            }
+            Area::Scratch | Area::Packets => 0,
+        }
+    }
+
+    /// The same for a cell of an input or output that is counted from the first.
+    pub fn chunk(&self, rank: u32, area: Area, cell: u32) -> u32 {
+        let side = usize::from(area == Area::Output);
+        let chunk = cell / self.per_chunk().max(1);
+        chunk % self.ranks[rank as usize].per_block[side]
     }
 
     /// The cells of `len` bytes at `offset` of an area, in the half that a launch uses.

@@ -59,6 +59,8 @@ pub(super) struct Walk<'a> {
     pub(super) kept: HashMap<u32, (super::promise::Wanted, u32)>,
     /// By launch and rank, the values of the outputs; of the last launch only.
     pub outputs: Vec<Vec<u32>>,
+    /// Of the rank whose outputs are looked at, the last chunk of a block that each cell came through; empty if all are whole.
+    pub(super) through: Vec<u32>,
     /// By actor.
     pub log: Vec<Vec<Event>>,
     /// When blocks came to what they contend for, in order; where a log is kept.
@@ -157,6 +159,7 @@ impl<'a> Walk<'a> {
             kept: HashMap::new(),
             operation: None,
             outputs: vec![Vec::new(); layout.ranks.len()],
+            through: Vec::new(),
             log: if setting.log { vec![Vec::new(); actors] } else { Vec::new() },
             contended: Vec::new(),
             steps: 0,
@@ -316,25 +319,35 @@ impl<'a> Walk<'a> {
 
     /// The user's input before the first launch.
     fn first_input(&mut self, rank: u32) {
+        for cell in self.space.output(rank) {
+            self.shadow.set_through(cell, self.space.index(rank, Area::Output, 1, cell));
+        }
         let value = self.values.input(rank, 1);
         for (offset, cell) in (0..).zip(self.space.input(rank)) {
             self.shadow.place(cell, value + offset);
+            self.shadow.set_through(cell, self.space.index(rank, Area::Input, 1, cell));
         }
     }
 
     /// Between two launches the user reads the output, does with it what they like, and rewrites the input.
     fn user(&mut self, rank: u32, next: u32, step: Epoch, clock: &Clock) {
-        let toucher = Toucher { step, clock, met: step.count - 1, entry: None, made_from: &[] };
+        let (met, entry, made_from) = (step.count - 1, None, &[][..]);
+        let toucher = Toucher { step, clock, met, entry, made_from, through: 0 };
         let output = self.space.output(rank);
         self.touched += (2 * output.len() + self.space.input(rank).len()) as u64;
         let mut values = std::mem::take(&mut self.outputs[rank as usize]);
         values.clear();
+        self.through.clear();
         for (offset, cell) in (0..).zip(output.clone()) {
             values.push(self.shadow.value(cell));
+            if self.space.clips {
+                self.through.push(self.shadow.through(cell));
+            }
             if !self.setting.user {
                 continue;
             }
-            if let Some(conflict) = self.shadow.read(cell, &toucher) {
+            let through = self.space.index(rank, Area::Output, 1, cell);
+            if let Some(conflict) = self.shadow.read(cell, &Toucher { through, ..toucher }) {
                 self.conflict(conflict, (step, false), (rank, Area::Output, offset), clock);
             }
         }
@@ -345,12 +358,16 @@ impl<'a> Walk<'a> {
         }
         for (offset, cell) in (0..).zip(output) {
             let value = self.values.left(cell, next - 1);
+            let through = self.space.index(rank, Area::Output, 1, cell);
+            let toucher = Toucher { through, ..toucher };
             if let Some(conflict) = self.shadow.write(cell, value, &toucher) {
                 self.conflict(conflict, (step, true), (rank, Area::Output, offset), clock);
             }
         }
         let value = self.values.input(rank, next);
         for (offset, cell) in (0..).zip(self.space.input(rank)) {
+            let through = self.space.index(rank, Area::Input, 1, cell);
+            let toucher = Toucher { through, ..toucher };
             if let Some(conflict) = self.shadow.write(cell, value + offset, &toucher) {
                 self.conflict(conflict, (step, true), (rank, Area::Input, offset), clock);
             }

@@ -2,6 +2,7 @@
 //! hostile ones, real ones, and random ones against a search of all orders.
 
 mod assumed;
+mod clipped;
 mod counting;
 mod faults;
 mod golden;
@@ -16,7 +17,7 @@ mod relays;
 mod sums;
 
 use super::{Fault, Options, Report, Verdict, verify};
-use crate::model::{Collective, Op, OpKind, Plan};
+use crate::model::{ChunkRef, Collective, Op, OpKind, Plan};
 use crate::program::Layout;
 use crate::samples::*;
 

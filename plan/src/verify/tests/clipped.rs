@@ -1,0 +1,108 @@
+//! Sizes at which the last chunks of a block are shorter than the others, or empty.
+
+use super::*;
+use crate::model::Buffer::{Input, Output, Scratch};
+use crate::program::CallSizes;
+
+/// A broadcast of two chunks: rank 0 puts them into scratch, and rank 1 does `moves` with them.
+fn broadcast(moves: &[(ChunkRef, ChunkRef)]) -> Plan {
+    let mut plan = plan(Collective::Broadcast, 2, [2, 2, 3]);
+    connect(&mut plan);
+    let give = vec![
+        data(OpKind::Copy, &[local(Input, 0, 2)], &[local(Output, 0, 2)]),
+        data(OpKind::Put, &[local(Input, 0, 2)], &[remote(0, 1, Scratch, 0, 2)]),
+        nop(),
+        sync(OpKind::Signal, &[0]),
+        sync(OpKind::Wait, &[0]),
+    ];
+    let mut take = vec![sync(OpKind::Wait, &[0]), nop()];
+    for &(from, to) in moves {
+        take.extend([data(OpKind::Copy, &[from], &[to]), nop()]);
+    }
+    take.push(sync(OpKind::Signal, &[0]));
+    block(&mut plan, 0, give);
+    block(&mut plan, 1, take);
+    plan
+}
+
+#[test]
+fn bytes_that_come_through_a_chunk_that_may_be_shorter_are_missing_where_it_is() {
+    let [scratch, output] = [Scratch, Output].map(|buffer| move |at| local(buffer, at, 1));
+    let through = |chunk, last| {
+        broadcast(&[
+            (scratch(last), output(chunk)),
+            (output(chunk), scratch(2)),
+            (scratch(2), output(last)),
+            (scratch(1 - last), output(1 - last)),
+        ])
+    };
+    expect(&[
+        ("its own", broadcast(&[(scratch(0), output(0)), (scratch(1), output(1))]), "proven"),
+        ("a shorter one", through(1, 0), "not proven"),
+        ("a longer one", through(0, 1), "proven"),
+    ]);
+    // The second chunk is shorter than the first at such a size, and the call is not refused.
+    let layout = Layout::new(&through(1, 0)).unwrap();
+    let sizes = CallSizes { input: 24, output: 24, element: 1, strict: false };
+    assert!((0..2).all(|rank| layout.program(rank, sizes).is_ok()));
+    let report = judge(&through(1, 0));
+    assert!(report.to_string().contains("chunk 0 of a block relies on bytes"), "{report}");
+}
+
+/// Moves between chunks of different numbers are refused at such sizes, so that nothing is missing.
+#[test]
+fn sizes_at_which_sides_of_a_move_differ_need_no_proof() {
+    let moved = |direct: bool| {
+        let mut ops = vec![data(OpKind::Copy, &[local(Input, 1, 1)], &[local(Scratch, 0, 1)])];
+        if direct {
+            ops.push(data(OpKind::Copy, &[local(Input, 1, 1)], &[local(Output, 0, 1)]));
+            ops.push(nop());
+        }
+        ops.push(nop());
+        ops.push(data(OpKind::Copy, &[local(Scratch, 0, 1)], &[local(Output, 0, 1)]));
+        pair([2, 2, 1], &[&[ops], &[]])
+    };
+    // Promised nothing but that: where the input is not there, neither is the promise.
+    expect(&[("direct, too", moved(true), "proven"), ("by scratch", moved(false), "proven")]);
+}
+
+/// Rank 1 reads a chunk of scratch that rank 0 may still be writing, with the value that is there already.
+#[test]
+fn a_write_that_is_not_there_at_some_sizes_excuses_nothing() {
+    let plan = |by: u64| {
+        let mut plan = plan(Collective::Broadcast, 2, [2, 2, 3]);
+        connect(&mut plan);
+        connect(&mut plan);
+        let give = vec![
+            data(OpKind::Copy, &[local(Input, 0, 2)], &[local(Output, 0, 2)]),
+            data(OpKind::Put, &[local(Input, 0, 2)], &[remote(0, 1, Scratch, 1, 2)]),
+            nop(),
+            sync(OpKind::Signal, &[0]),
+            sync(OpKind::Wait, &[0]),
+        ];
+        let again = vec![
+            data(OpKind::Put, &[local(Input, 0, 1)], &[remote(0, 1, Scratch, 0, 1)]),
+            nop(),
+            sync(OpKind::Signal, &[1]),
+        ];
+        let copy = |from: ChunkRef, to: ChunkRef| data(OpKind::Copy, &[from], &[to]);
+        let take = vec![
+            sync(OpKind::Wait, &[0]),
+            nop(),
+            copy(local(Scratch, 1, 1), local(Output, by, 1)),
+            nop(),
+            copy(local(Output, by, 1), local(Scratch, 0, 1)),
+            nop(),
+            copy(local(Scratch, 0, 1), local(Output, 0, 1)),
+            copy(local(Scratch, 2, 1), local(Output, 1, 1)),
+            sync(OpKind::Wait, &[1]),
+            nop(),
+            sync(OpKind::Signal, &[0]),
+        ];
+        block(&mut plan, 0, give);
+        block(&mut plan, 0, again);
+        block(&mut plan, 1, take);
+        plan
+    };
+    expect(&[("by its own", plan(0), "proven"), ("by another", plan(1), "not proven")]);
+}
