@@ -1,7 +1,7 @@
 //! Which counters several blocks contend for, so that the order in which they come matters.
 
 use super::sync::Usage;
-use crate::program::{Instruction, Layout, RankLayout};
+use crate::program::{Access, Area, Instruction, Layout, RankLayout};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Positions of every rank's counters among those of all ranks, and which of them are contended for.
@@ -25,6 +25,9 @@ pub(super) struct Contention {
     pub shared_ports: Vec<(u32, u32)>,
     /// By rank, the thread that does each instruction.
     pub threads: Vec<Vec<u32>>,
+    /// Instructions (rank and position) by which a thread comes to what blocks contend for, perhaps while another thread of its block
+    /// still waits at an earlier one: in an order that a walk, in which blocks come as a whole, does not look into.
+    pub early: Vec<(u32, u32)>,
 }
 
 /// Who uses a counter.
@@ -123,7 +126,31 @@ impl Contention {
             .zip(blocks)
             .map(|(users, &blocks)| users.give.len() > blocks as usize)
             .collect();
+        let early = (0u32..).zip(&layout.ranks).flat_map(|(rank, own)| {
+            let contends = |instruction: &Instruction| found.contends(layout, rank, instruction);
+            let early = early(rank, own, &found.threads[rank as usize], contends);
+            early.into_iter().map(move |at| (rank, at))
+        });
+        found.early = early.collect();
         found
+    }
+
+    /// Whether blocks contend for what an instruction of a rank comes to. (Threads meet at barriers, and come to them together.)
+    fn contends(&self, layout: &Layout, rank: u32, instruction: &Instruction) -> bool {
+        let semaphore = |at: u32| (self.semaphores[rank as usize] + at) as usize;
+        match *instruction {
+            Instruction::Signal { channel, .. } => self
+                .far_end(layout, rank, channel)
+                .is_some_and(|at| self.usages[at as usize].signallers),
+            Instruction::Wait { channel, .. } => {
+                self.usages[(self.channels[rank as usize] + channel) as usize].waiters
+            }
+            Instruction::Acquire { semaphore: at } => self.contended_semaphores[semaphore(at)],
+            Instruction::Release { semaphore: at } => {
+                self.contended_semaphores[semaphore(at)] || self.ordered_semaphores[semaphore(at)]
+            }
+            _ => false,
+        }
     }
 
     /// Whether the order in which blocks come to some counter matters.
@@ -164,4 +191,61 @@ fn loose_channels(own: &RankLayout, threads: &[u32]) -> BTreeSet<u32> {
         }
     }
     loose
+}
+
+/// The instructions of a rank that contend for something, and may come there before another thread of their block, which has not
+/// met theirs since, is through with one that waits.
+fn early(
+    rank: u32,
+    own: &RankLayout,
+    threads: &[u32],
+    contends: impl Fn(&Instruction) -> bool,
+) -> BTreeSet<u32> {
+    let mut early = BTreeSet::new();
+    // Inputs and outputs of peers are touched once they have begun the launch, and packets read once they are there.
+    let is_far = |at: usize| {
+        let Access { rank: owner, area } = own.accesses[at];
+        owner != rank && matches!(area, Area::Input | Area::Output)
+    };
+    let are_packets = |at: usize| own.accesses[at].area == Area::Packets;
+    for block in &own.blocks {
+        // The threads that may still wait; all of them where they share what waits.
+        let (mut waiting, mut all_wait) = (BTreeSet::new(), false);
+        let mut visit = |at: usize| {
+            let instruction = &own.instructions[at];
+            let thread = threads[at];
+            let others = waiting.iter().any(|&other| other != thread);
+            if contends(instruction) && (all_wait || others) {
+                early.insert(at as u32);
+            }
+            match *instruction {
+                Instruction::BlockSync | Instruction::Barrier { .. } => {
+                    waiting.clear();
+                    all_wait = false;
+                }
+                Instruction::Wait { .. }
+                | Instruction::Acquire { .. }
+                | Instruction::Flush { .. } => {
+                    waiting.insert(thread);
+                }
+                Instruction::Post { destination, .. } if is_far(destination as usize) => {
+                    waiting.insert(thread);
+                }
+                Instruction::Move { sources, destinations, .. } => {
+                    all_wait |= sources.range().any(are_packets);
+                    all_wait |= sources.range().chain(destinations.range()).any(is_far);
+                }
+                Instruction::MoveBlock { .. } => all_wait = true,
+                _ => {}
+            }
+        };
+        for at in block.code.range() {
+            visit(at);
+            if let Instruction::LoopEnd { begin } = own.instructions[at] {
+                // A body follows itself.
+                (block.code.start as usize + begin as usize..at).for_each(&mut visit);
+            }
+        }
+    }
+    early
 }

@@ -126,6 +126,13 @@ impl<'a> Proof<'a> {
                  looked into; let one block post to each port channel, one operation after the other"
             ));
         }
+        if let Some(&(rank, at)) = self.contention.early.first() {
+            self.doubts.push(format!(
+                "a thread may come to {}, for which blocks contend, while others of its block still wait at something before it, in \
+                 an order that was not looked into; put a nop before it",
+                site(rank, &self.layout.ranks[rank as usize], at)
+            ));
+        }
         for grid in &grids {
             self.grid(grid);
             if !self.refutations.is_empty() {

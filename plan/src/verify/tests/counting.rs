@@ -213,3 +213,42 @@ fn what_only_packets_keep_apart_meets_in_a_call_without_bytes() {
         ("a packet that may be empty", plan(0, true), "deadlock"),
     ]);
 }
+
+/// Rank 0's second block signals on the channel of its first one by another thread than the one that takes the token between them.
+#[test]
+fn a_thread_that_comes_early_to_what_blocks_contend_for_must_have_met_the_others() {
+    use crate::model::Buffer::{Input, Output, Scratch};
+    let plan = |met: bool| {
+        let mut plan = plan(Collective::Broadcast, 2, [1, 1, 1]);
+        connect(&mut plan);
+        connect(&mut plan);
+        plan.gpus[0].semaphores = vec![0];
+        let mut second = vec![semaphore(ACQUIRE, 0)];
+        second.extend(met.then(nop));
+        second.push(sync(OpKind::Signal, &[1, 0]));
+        let first = vec![
+            data(OpKind::Put, &[local(Input, 0, 1)], &[remote(0, 1, Scratch, 0, 1)]),
+            data(OpKind::Copy, &[local(Input, 0, 1)], &[local(Output, 0, 1)]),
+            nop(),
+            sync(OpKind::Signal, &[0]),
+            semaphore(RELEASE, 0),
+            sync(OpKind::Wait, &[0]),
+        ];
+        let takes = vec![
+            sync(OpKind::Wait, &[0]),
+            nop(),
+            data(OpKind::Copy, &[local(Scratch, 0, 1)], &[local(Output, 0, 1)]),
+            nop(),
+            sync(OpKind::Wait, &[0]),
+            sync(OpKind::Wait, &[1]),
+            sync(OpKind::Signal, &[0]),
+        ];
+        block(&mut plan, 0, first);
+        block(&mut plan, 0, second);
+        block(&mut plan, 1, takes);
+        plan
+    };
+    expect(&[("met", plan(true), "proven"), ("not met", plan(false), "not proven")]);
+    let report = judge(&plan(false)).to_string();
+    assert!(report.contains("put a nop before it"), "{report}");
+}
