@@ -9,7 +9,7 @@ use crate::handle::{self, Used, issue};
 use crate::id;
 use crate::library::{Config as Options, Handle, library};
 use crate::limit::limit;
-use crate::making::Ask;
+use crate::making::{Ask, Making};
 use crate::memory::Registered;
 use crate::numbers;
 use crate::scaled::Sums;
@@ -48,6 +48,10 @@ pub struct Communicator {
     closed: AtomicU8,
     /// Whether this rank has revoked it.
     revoked: AtomicBool,
+    /// Whether this rank has shrunk it since it broke.
+    outlived: AtomicBool,
+    /// What is being made of it.
+    pub making: Arc<Making>,
     /// Why others did not come to be of it, which this rank has no handle of; for who asks next.
     untold: Mutex<Option<Failure>>,
     pub registered: Registered,
@@ -90,6 +94,8 @@ impl Communicator {
             blocking: true,
             closed: AtomicU8::new(OPEN),
             revoked: AtomicBool::default(),
+            outlived: AtomicBool::default(),
+            making: Arc::default(),
             untold: Mutex::default(),
             registered: Registered::default(),
             real: None,
@@ -155,6 +161,20 @@ impl Communicator {
             return Err(Failure::argument("cannot revoke a communicator twice"));
         }
         Ok(())
+    }
+
+    /// Whether this rank has shrunk it since it broke: what did so is of no interest any more.
+    pub fn is_outlived(&self) -> bool {
+        self.outlived.load(Ordering::Acquire)
+    }
+
+    /// What broke it, whether or not that is of interest.
+    fn what_broke(&self) -> Result<()> {
+        let (library, mut code) = (library()?, 0);
+        let ask = library.antiphon_communicator_async_error;
+        // SAFETY: the handle lives, and the place is writable.
+        library.outcome(unsafe { ask(self.end, &mut code) })?;
+        library.outcome(code)
     }
 
     /// Lets calls begin again: for who has closed it.
@@ -324,7 +344,12 @@ pub unsafe fn init_rank(
         whole(end, device, blocking).map(Some)
     };
     // SAFETY: the place is writable until the group ends, as NCCL's contract has it.
-    unsafe { group::join(Ask { out, parent: None, blocking, joins: true, divides: false }, make) }
+    unsafe {
+        group::join(
+            Ask { out, parent: None, blocking, joins: true, under_way: None, divides: false },
+            make,
+        )
+    }
 }
 
 /// Joins as NCCL does it with several ids, of which the first is enough.
@@ -410,7 +435,9 @@ pub unsafe fn split(
         )));
     }
     let joins = color >= 0;
-    let ask = Ask { out, parent: Some(Arc::clone(&parent)), blocking, joins, divides: true };
+    let under_way = (!blocking).then(|| parent.making.begin(false));
+    let whose = Some(Arc::clone(&parent));
+    let ask = Ask { out, parent: whose, blocking, joins, under_way, divides: true };
     let make = move || {
         let library = library()?;
         let mut end = ptr::null_mut();
@@ -472,10 +499,13 @@ pub unsafe fn shrink(
         // SAFETY: as this function's.
         unsafe { group::parent(comm)? };
     }
+    // Before it is aborted: who asks what broke it hears that it is being shrunk.
+    let under_way = (!blocking).then(|| parent.making.begin(true));
     if !divides {
         abort_end(&parent, c"the communicator is shrunk")?;
     }
-    let ask = Ask { out, parent: Some(Arc::clone(&parent)), blocking, joins: true, divides };
+    let whose = Some(Arc::clone(&parent));
+    let ask = Ask { out, parent: whose, blocking, joins: true, under_way, divides };
     let rest: Vec<u32> = (0..parent.world).filter(|rank| !gone.contains(rank)).collect();
     let make = move || {
         let library = library()?;
@@ -486,7 +516,12 @@ pub unsafe fn shrink(
             (library.antiphon_communicator_subset)(parent.end, rest.as_ptr(), count, &mut end)
         };
         library.outcome(code)?;
-        whole(end, parent.device, blocking).map(Some)
+        let shrunk = whole(end, parent.device, blocking)?;
+        // One that is as it was goes on, and tells what breaks it later.
+        if !divides || parent.what_broke().is_err() {
+            parent.outlived.store(true, Ordering::Release);
+        }
+        Ok(Some(shrunk))
     };
     // SAFETY: the place is writable until the group ends, as NCCL's contract has it.
     unsafe { group::join(ask, make) }
@@ -496,12 +531,12 @@ pub unsafe fn shrink(
 const ASYNC_ERROR: &str = "ncclCommGetAsyncError";
 
 /// Writes what broke a communicator, of which `ncclGetLastError` then says why, or whether its making or its end is under way, or
-/// the making of others of it. What broke one that this rank has revoked is of no interest.
+/// the making of others of it. What broke one that this rank has revoked, or shrunk since, or is shrinking is of no interest.
 ///
 /// # Safety
 /// As NCCL's.
 pub unsafe fn async_error(comm: Comm, out: *mut c_int) -> Result<()> {
-    let (out, library) = (place(out, "asyncError")?, library()?);
+    let out = place(out, "asyncError")?;
     // SAFETY: as this function's.
     if let Some(making) = unsafe { handle::awaited(comm) } {
         let failed = |failure| failure::still_failed(ASYNC_ERROR, &failure);
@@ -514,19 +549,19 @@ pub unsafe fn async_error(comm: Comm, out: *mut c_int) -> Result<()> {
     let communicator = unsafe { known(comm)? };
     // First: what fails is complete, and tells after that.
     let ending = finalize::is_under_way(&communicator)?;
-    let mut code = 0;
-    // SAFETY: the handle lives, and the place is writable.
-    library.outcome(unsafe {
-        (library.antiphon_communicator_async_error)(communicator.end, &mut code)
-    })?;
-    let own = if communicator.is_revoked() { Ok(()) } else { library.outcome(code) };
+    let broken = communicator.what_broke();
+    // After that: who aborts it to shrink it has begun to before, and has outlived it when that is over.
+    let shrinks = communicator.making.shrinks();
+    let settled = communicator.is_revoked() || communicator.is_outlived();
+    let own = if shrinks || settled { Ok(()) } else { broken };
     let own = own.and_then(|()| communicator.untold().map_or(Ok(()), Err));
     let code = match (own, &communicator.real) {
         (Err(broken), _) => failure::still_failed(ASYNC_ERROR, &broken),
-        (Ok(()), Some(real)) => real.error(),
-        (Ok(()), None) => result::SUCCESS,
+        (Ok(()), Some(real)) if !shrinks && !settled => real.error(),
+        (Ok(()), _) => result::SUCCESS,
     };
-    let code = if code == result::SUCCESS && ending { result::IN_PROGRESS } else { code };
+    let waits = ending || shrinks;
+    let code = if code == result::SUCCESS && waits { result::IN_PROGRESS } else { code };
     // SAFETY: as this function's.
     unsafe { out.write(code) };
     Ok(())

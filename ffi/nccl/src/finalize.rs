@@ -44,7 +44,11 @@ pub fn complete(communicators: &[Arc<Communicator>]) -> Result<Progress> {
     let mut counterparts = communicators.iter().filter_map(|one| one.real.as_ref());
     counterparts.try_for_each(Counterpart::finalize)?;
     let (blocking, others): (Vec<_>, Vec<_>) = communicators.iter().partition(|one| one.blocking);
-    blocking.into_iter().try_for_each(|one| settle(one))?;
+    let settled = |one: &Arc<Communicator>| match settle(one) {
+        Err(_) if one.is_outlived() => Ok(()),
+        outcome => outcome,
+    };
+    blocking.into_iter().try_for_each(settled)?;
     others.into_iter().try_fold(Progress::Done, |progress, one| {
         let under_way = is_under_way(one)?;
         Ok(progress.and(if under_way { Progress::UnderWay } else { Progress::Done }))
@@ -87,12 +91,13 @@ fn is_complete(communicator: &Communicator) -> Result<bool> {
     Ok(done != 0)
 }
 
-/// Whether a communicator is finalized or revoked and has calls under way, or others are being made of it.
+/// Whether others are being made of a communicator, or it is finalized or revoked and has calls under way.
 pub fn is_under_way(communicator: &Communicator) -> Result<bool> {
-    match communicator.closed() {
-        None if !communicator.is_revoked() => return Ok(false),
-        Some(Closed::Divided) => return Ok(true),
-        None | Some(Closed::Finalized) => {}
+    if communicator.making.is_under_way() {
+        return Ok(true);
+    }
+    if communicator.closed().is_none() && !communicator.is_revoked() {
+        return Ok(false);
     }
     let there = communicator.real.as_ref().is_some_and(Counterpart::is_under_way);
     Ok(there || !is_complete(communicator)?)

@@ -7,6 +7,7 @@ use crate::handle::{Promise, issue, promise};
 use crate::types::Comm;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 /// Makes a communicator, or none for a rank that joins none.
@@ -22,6 +23,8 @@ pub struct Ask {
     pub blocking: bool,
     /// Whether this rank joins it.
     pub joins: bool,
+    /// That the parent says that this is under way, where it need not block.
+    pub under_way: Option<UnderWay>,
     /// Whether the parent makes no calls meanwhile, where it need not block.
     pub divides: bool,
 }
@@ -79,6 +82,45 @@ impl To {
     }
 }
 
+/// How many others are being made of a communicator behind the program's back.
+#[derive(Default)]
+pub struct Making {
+    all: AtomicU32,
+    /// Those of them that it is shrunk to.
+    shrunk: AtomicU32,
+}
+
+impl Making {
+    /// Begins one of them.
+    pub fn begin(self: &Arc<Self>, shrinks: bool) -> UnderWay {
+        self.all.fetch_add(1, Ordering::AcqRel);
+        self.shrunk.fetch_add(u32::from(shrinks), Ordering::AcqRel);
+        UnderWay { making: Arc::clone(self), shrinks }
+    }
+
+    pub fn is_under_way(&self) -> bool {
+        self.all.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether it is being shrunk.
+    pub fn shrinks(&self) -> bool {
+        self.shrunk.load(Ordering::Acquire) > 0
+    }
+}
+
+/// One of those that are being made. It does not keep the communicator, which is its users' alone when all are made.
+pub struct UnderWay {
+    making: Arc<Making>,
+    shrinks: bool,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.making.shrunk.fetch_sub(u32::from(self.shrinks), Ordering::AcqRel);
+        self.making.all.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// A communicator that is split or shrunk behind the program's back, and makes no calls meanwhile.
 struct Divided(Arc<Communicator>);
 
@@ -102,6 +144,8 @@ pub struct Line {
     asked: Vec<(To, Make)>,
     /// Where none of them blocks: until all are made.
     divided: Option<Divided>,
+    /// Until it is known what has come of them.
+    under_way: Vec<UnderWay>,
 }
 
 impl Line {
@@ -110,7 +154,7 @@ impl Line {
     }
 
     fn run(self) -> Result<()> {
-        let Line { asked, divided, parent, .. } = self;
+        let Line { asked, divided, parent, under_way, .. } = self;
         let made: Vec<_> = asked.into_iter().map(|(to, make)| (to, make())).collect();
         let (parents, others): (Vec<_>, Vec<_>) =
             made.into_iter().partition(|(to, _)| matches!(to, To::Parent(_)));
@@ -122,7 +166,7 @@ impl Line {
         // Who sees that a parent makes calls again hears of all that it has to tell, and who sees that a communicator is made may use
         // its parent.
         let told = settle(parents);
-        drop((parent, divided));
+        drop((parent, divided, under_way));
         told.and(settle(others))
     }
 
@@ -181,12 +225,14 @@ impl Lines {
                 line.blocking |= ask.blocking;
                 line.asked.push(asked);
                 line.divided = line.divided.take().or(divided);
+                line.under_way.extend(ask.under_way);
             }
             None => self.0.push(Line {
                 parent: ask.parent,
                 blocking: ask.blocking,
                 asked: vec![asked],
                 divided,
+                under_way: ask.under_way.into_iter().collect(),
             }),
         }
         Ok(())

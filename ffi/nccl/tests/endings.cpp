@@ -75,6 +75,16 @@ void go_on(ncclComm_t comm, int gone, int flags = NCCL_SHRINK_ABORT) {
     OK(ncclCommDestroy(rest));
 }
 
+// What broke one that this rank has shrunk is of no interest any more, and it makes no calls.
+void is_settled(ncclComm_t comm) {
+    ncclResult_t state = ncclInternalError;
+    OK(ncclCommGetAsyncError(comm, &state));
+    CHECK(state == ncclSuccess);
+    sums_in_vain(comm, "");
+    OK(ncclCommGetAsyncError(comm, &state));
+    CHECK(state == ncclSuccess);
+}
+
 // Two threads of rank 0 wait, one for a message of rank 2's and one for a sum's other ranks. What they send in the same groups
 // says that they do: rank 1 tells rank 0 when it has it. Then rank 0 gives both communicators up; one that is revoked is shrunk.
 void given_up(const ncclUniqueId& id, int rank, bool abort) {
@@ -98,7 +108,10 @@ void given_up(const ncclUniqueId& id, int rank, bool abort) {
         is_broken(other, why);
         // Nobody leaves before all have heard.
         meet();
-        if (!abort && rank == 1) go_on(comm, 2, NCCL_SHRINK_DEFAULT);
+        if (!abort && rank == 1) {
+            go_on(comm, 2, NCCL_SHRINK_DEFAULT);
+            is_settled(comm);
+        }
         OK(ncclCommAbort(comm));
         OK(ncclCommDestroy(other));
         return;
@@ -293,7 +306,9 @@ void shrunk(const ncclUniqueId& id, int rank) {
     const ncclComm_t comm = join(id, rank);
     if (rank < 2) {
         go_on(comm, 2);
+        is_settled(comm);
         meet();
+        OK(ncclCommFinalize(comm));
         OK(ncclCommDestroy(comm));
         return;
     }
@@ -322,7 +337,7 @@ void left(const ncclUniqueId& id, int rank) {
 }
 
 // A rank is gone, while the others wait for it.
-void died(const ncclUniqueId& id, int rank, int dead) {
+void died(const ncclUniqueId& id, int rank, int dead, int flags) {
     const ncclComm_t comm = join(id, rank);
     if (rank == dead) {
         met->fetch_add(1);
@@ -334,7 +349,8 @@ void died(const ncclUniqueId& id, int rank, int dead) {
     is_broken(comm, why.c_str());
     // Who shrinks tells the others of that, and not of the death.
     meet();
-    go_on(comm, dead);
+    go_on(comm, dead, flags);
+    is_settled(comm);
     OK(ncclCommDestroy(comm));
 }
 
@@ -369,7 +385,8 @@ int main(int count, char** arguments) {
     } else {
         CHECK(way == "died");
         for (const int dead : {0, 2}) {
-            processes(world, [dead](const ncclUniqueId& id, int rank) { died(id, rank, dead); });
+            const int flags = dead == 0 ? NCCL_SHRINK_ABORT : NCCL_SHRINK_DEFAULT;
+            processes(world, [=](const ncclUniqueId& id, int rank) { died(id, rank, dead, flags); });
         }
     }
     std::printf("endings: ok\n");

@@ -162,6 +162,39 @@ void divided(const Ranks& comms) {
     }
 }
 
+// What breaks a communicator that is shrunk is of no interest to who shrinks it: neither meanwhile nor after that. One that nothing
+// has broken goes on, and tells what breaks it then.
+void shrunk(int flags) {
+    const Ranks comms = joined();
+    int gone = 2;
+    Ranks pair = {};
+    for (const std::size_t rank : {0, 1}) {
+        CHECK(ncclCommShrink(comms[rank], &gone, 1, &pair[rank], nullptr, flags) == ncclInProgress);
+        if (rank == 0) CHECK(is_under_way(comms[0]) && is_under_way(pair[0]));
+    }
+    const int32_t own = 1;
+    std::array<int32_t, 2> sum = {};
+    for (const std::size_t rank : {0, 1}) CHECK(outcome(comms[rank]) == ncclSuccess && outcome(pair[rank]) == ncclSuccess);
+    OK(ncclGroupStart());
+    for (const std::size_t rank : {0, 1}) OK(ncclAllReduce(&own, &sum[rank], 1, ncclInt32, ncclSum, pair[rank], nullptr));
+    OK(ncclGroupEnd());
+    CHECK(sum[0] == 2 && sum[1] == 2);
+    if (flags == NCCL_SHRINK_ABORT) {
+        FAILS(ncclRemoteError, "shrunk", ncclAllReduce(&own, &sum[0], 1, ncclInt32, ncclSum, comms[0], nullptr));
+        CHECK(outcome(comms[0]) == ncclSuccess);
+        OK(ncclCommFinalize(comms[0]));
+        CHECK(outcome(comms[0]) == ncclSuccess);
+    } else {
+        sums(comms);
+        OK(ncclCommRevoke(comms[2], NCCL_REVOKE_DEFAULT));
+        ncclResult_t state = ncclSuccess;
+        while ((state = outcome(comms[0])) == ncclSuccess) sched_yield();
+        CHECK(state == ncclRemoteError && std::strstr(ncclGetLastError(comms[0]), "ncclCommRevoke"));
+    }
+    for (const std::size_t rank : {0, 1}) OK(ncclCommDestroy(pair[rank]));
+    for (const ncclComm_t comm : comms) OK(ncclCommAbort(comm));
+}
+
 void failed() {
     const ncclUniqueId nonsense = {};
     ncclComm_t comm = nullptr;
@@ -212,6 +245,7 @@ int main() {
     waited_for();
     mixed();
     grouped();
+    for (const int flags : {NCCL_SHRINK_ABORT, NCCL_SHRINK_DEFAULT}) shrunk(flags);
     failed();
     given_up();
     std::printf("unblocked: ok\n");
