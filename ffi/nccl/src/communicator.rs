@@ -1,7 +1,6 @@
 //! Communicators: what NCCL's handles stand for.
 
 use crate::counterpart::{self, Counterpart};
-use crate::ending::abort_end;
 use crate::failure::{self, Failure, Progress, Result};
 use crate::finalize;
 use crate::group;
@@ -15,7 +14,6 @@ use crate::numbers;
 use crate::scaled::Sums;
 use crate::types::{Comm, Config, Header, MAGIC, UNDEFINED, UniqueId, result};
 use crate::way;
-use std::collections::BTreeSet;
 use std::ffi::{CStr, c_int};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -41,7 +39,7 @@ pub struct Communicator {
     pub rank: u32,
     pub world: u32,
     /// The number of its device; on the host, the one that `ncclCommInitAll` was given.
-    device: c_int,
+    pub device: c_int,
     /// Whether who ends it waits for its calls.
     pub blocking: bool,
     /// A [`Closed`], or [`OPEN`].
@@ -168,8 +166,13 @@ impl Communicator {
         self.outlived.load(Ordering::Acquire)
     }
 
+    /// Has it shrunk by this rank since it broke.
+    pub fn outlive(&self) {
+        self.outlived.store(true, Ordering::Release);
+    }
+
     /// What broke it, whether or not that is of interest.
-    fn what_broke(&self) -> Result<()> {
+    pub fn what_broke(&self) -> Result<()> {
         let (library, mut code) = (library()?, 0);
         let ask = library.antiphon_communicator_async_error;
         // SAFETY: the handle lives, and the place is writable.
@@ -219,7 +222,7 @@ pub fn place<T>(at: *mut T, name: &str) -> Result<*mut T> {
 ///
 /// # Safety
 /// It is null or has as many elements, and lives for `'a`.
-unsafe fn list<'a>(at: *const c_int, count: usize, name: &str) -> Result<Option<&'a [c_int]>> {
+pub unsafe fn list<'a>(at: *const c_int, count: usize, name: &str) -> Result<Option<&'a [c_int]>> {
     if at.is_null() {
         return Ok(None);
     }
@@ -258,7 +261,7 @@ pub fn check_header(header: &Header, least: usize) -> Result<()> {
 ///
 /// # Safety
 /// There is none, or it is as long as it says.
-unsafe fn blocks(config: *const Config, otherwise: bool) -> Result<bool> {
+pub unsafe fn blocks(config: *const Config, otherwise: bool) -> Result<bool> {
     // SAFETY: as this function's.
     let Some(header) = (unsafe { config.cast::<Header>().as_ref() }) else {
         return Ok(otherwise);
@@ -299,7 +302,7 @@ fn options(devices: &CStr, limit: Option<Duration>) -> Options {
 }
 
 /// What has come of a handle of `libantiphon.so`.
-fn whole(end: Handle, device: c_int, blocking: bool) -> Result<Arc<Communicator>> {
+pub fn whole(end: Handle, device: c_int, blocking: bool) -> Result<Arc<Communicator>> {
     let mut whole = alone(end, device)?;
     whole.blocking = blocking;
     whole.real = counterpart::meet(&whole);
@@ -412,119 +415,6 @@ pub unsafe fn init_all(out: *mut Comm, count: c_int, devices: *const c_int) -> R
         unsafe { out.add(rank).write(issue(Arc::new(communicator))) };
     }
     Ok(())
-}
-
-/// Divides a communicator, now or when the thread's group ends.
-///
-/// # Safety
-/// As NCCL's.
-pub unsafe fn split(
-    comm: Comm,
-    color: c_int,
-    key: c_int,
-    out: *mut Comm,
-    config: *const Config,
-) -> Result<Progress> {
-    // SAFETY: as this function's.
-    let (out, parent) = unsafe { (vacant(out, "newcomm")?, group::parent(comm)?) };
-    // SAFETY: as this function's.
-    let blocking = unsafe { blocks(config, parent.blocking)? };
-    if color < -1 {
-        return Err(Failure::argument(format!(
-            "cannot split by color {color}: allowed 0 and more, and -1"
-        )));
-    }
-    let joins = color >= 0;
-    let under_way = (!blocking).then(|| parent.making.begin(false));
-    let whose = Some(Arc::clone(&parent));
-    let ask = Ask { out, parent: whose, blocking, joins, under_way, divides: true };
-    let make = move || {
-        let library = library()?;
-        let mut end = ptr::null_mut();
-        // SAFETY: the parent lives, and the place is writable.
-        let code = unsafe {
-            (library.antiphon_communicator_split)(parent.end, color, key.cast_unsigned(), &mut end)
-        };
-        library.outcome(code)?;
-        if end.is_null() { Ok(None) } else { whole(end, parent.device, blocking).map(Some) }
-    };
-    // SAFETY: the place is writable until the group ends, as NCCL's contract has it.
-    unsafe { group::join(ask, make) }
-}
-
-/// Makes a communicator of those that are not listed, now or when the thread's group ends.
-///
-/// # Safety
-/// As NCCL's.
-pub unsafe fn shrink(
-    comm: Comm,
-    excluded: *const c_int,
-    count: c_int,
-    out: *mut Comm,
-    config: *const Config,
-    flags: c_int,
-) -> Result<Progress> {
-    // SAFETY: as this function's.
-    let out = unsafe { vacant(out, "newcomm")? };
-    // Without its handle, so that who destroys it meanwhile does not wait for this.
-    // SAFETY: as this function's.
-    let parent = Arc::clone(&*unsafe { known(comm)? });
-    // SAFETY: as this function's.
-    let blocking = unsafe { blocks(config, parent.blocking)? };
-    if ![0, 1].contains(&flags) {
-        return Err(Failure::argument(format!(
-            "cannot shrink with flags {flags}: allowed 0 and 1"
-        )));
-    }
-    let count = usize::try_from(count).unwrap_or(0);
-    // SAFETY: the list is as long as said.
-    let excluded = unsafe { list(excluded, count, "ranks to exclude")? }.unwrap_or_default();
-    if excluded.is_empty() {
-        return Err(Failure::argument("cannot shrink: saw no ranks to exclude, allowed 1 or more"));
-    }
-    let mut gone = BTreeSet::new();
-    for &rank in excluded {
-        let number = numbers::rank(rank, "a rank to exclude")?;
-        if number >= parent.world || number == parent.rank {
-            return Err(Failure::argument(format!(
-                "cannot exclude rank {rank}: allowed ranks of the communicator other than the caller, {}",
-                parent.rank
-            )));
-        }
-        gone.insert(number);
-    }
-    // Where it is aborted, others may be stuck in what divides it: that is left alone.
-    let divides = flags == 0;
-    if divides || parent.closed() == Some(Closed::Finalized) {
-        // SAFETY: as this function's.
-        unsafe { group::parent(comm)? };
-    }
-    // Before it is aborted: who asks what broke it hears that it is being shrunk.
-    let under_way = (!blocking).then(|| parent.making.begin(true));
-    if !divides {
-        abort_end(&parent, c"the communicator is shrunk")?;
-    }
-    let whose = Some(Arc::clone(&parent));
-    let ask = Ask { out, parent: whose, blocking, joins: true, under_way, divides };
-    let rest: Vec<u32> = (0..parent.world).filter(|rank| !gone.contains(rank)).collect();
-    let make = move || {
-        let library = library()?;
-        let mut end = ptr::null_mut();
-        let count = rest.len() as u32;
-        // SAFETY: the parent lives, the list is as long as said, and the place is writable.
-        let code = unsafe {
-            (library.antiphon_communicator_subset)(parent.end, rest.as_ptr(), count, &mut end)
-        };
-        library.outcome(code)?;
-        let shrunk = whole(end, parent.device, blocking)?;
-        // One that is as it was goes on, and tells what breaks it later.
-        if !divides || parent.what_broke().is_err() {
-            parent.outlived.store(true, Ordering::Release);
-        }
-        Ok(Some(shrunk))
-    };
-    // SAFETY: the place is writable until the group ends, as NCCL's contract has it.
-    unsafe { group::join(ask, make) }
 }
 
 /// The function that tells what became of a communicator.

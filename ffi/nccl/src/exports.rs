@@ -8,7 +8,8 @@ use crate::types::{
 };
 use crate::way::Entry;
 use crate::{
-    collectives, communicator, ending, finalize, forward, group, id, memory, refused, scaled,
+    collectives, communicator, dividing, ending, finalize, forward, group, id, memory, refused,
+    scaled,
 };
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::io::Write;
@@ -145,8 +146,8 @@ exports! {
     ncclCommDestroy pncclCommDestroy(comm: Comm) = ending::destroy(comm);
     ncclCommAbort pncclCommAbort(comm: Comm) = ending::abort(comm);
     ncclCommRevoke pncclCommRevoke(comm: Comm, revokeFlags: c_int) = ending::revoke(comm, revokeFlags);
-    ncclCommSplit pncclCommSplit(comm: Comm, color: c_int, key: c_int, newcomm: *mut Comm, config: *mut Config) = group::part(|| communicator::split(comm, color, key, newcomm, config));
-    ncclCommShrink pncclCommShrink(comm: Comm, excludeRanksList: *mut c_int, excludeRanksCount: c_int, newcomm: *mut Comm, config: *mut Config, shrinkFlags: c_int) = group::part(|| communicator::shrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));
+    ncclCommSplit pncclCommSplit(comm: Comm, color: c_int, key: c_int, newcomm: *mut Comm, config: *mut Config) = group::part(|| dividing::split(comm, color, key, newcomm, config));
+    ncclCommShrink pncclCommShrink(comm: Comm, excludeRanksList: *mut c_int, excludeRanksCount: c_int, newcomm: *mut Comm, config: *mut Config, shrinkFlags: c_int) = group::part(|| dividing::shrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));
     ncclCommGetUniqueId pncclCommGetUniqueId(comm: Comm, uniqueId: *mut UniqueId) = refused::of(comm, "make an id for more ranks", GROW);
     ncclCommGrow pncclCommGrow(comm: Comm, nRanks: c_int, uniqueId: *const UniqueId, rank: c_int, newcomm: *mut Comm, config: *mut Config) = group::part(|| refused::grow(newcomm, GROW));
     ncclCommInitRankScalable pncclCommInitRankScalable(newcomm: *mut Comm, nranks: c_int, myrank: c_int, nId: c_int, commIds: *mut UniqueId, config: *mut Config) = group::part(|| communicator::init_scalable(newcomm, nranks, myrank, nId, commIds, config));

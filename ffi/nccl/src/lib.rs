@@ -18,6 +18,7 @@
 mod collectives;
 mod communicator;
 mod counterpart;
+mod dividing;
 mod ending;
 mod exports;
 mod failure;

@@ -222,7 +222,6 @@ impl Lines {
         match known {
             Some(at) => {
                 let line = &mut self.0[at];
-                line.blocking |= ask.blocking;
                 line.asked.push(asked);
                 line.divided = line.divided.take().or(divided);
                 line.under_way.extend(ask.under_way);

@@ -264,8 +264,11 @@ void communicators(ncclComm_t comm, int rank, int world) {
     // Odd and even ranks, in reverse.
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    ncclComm_t half = nullptr, rest = nullptr, none = comm;
-    COMPLETES(half, ncclCommSplit(comm, rank % 2, -rank, &half, &config));
+    ncclComm_t half = nullptr, rest = nullptr, none = comm, again = nullptr;
+    OK(ncclCommSplit(comm, rank % 2, -rank, &half, &config));
+    // Only what is made of one that need not block need not, either.
+    COMPLETES(again, ncclCommSplit(half, 0, 0, &again, nullptr));
+    OK(ncclCommDestroy(again));
     OK(ncclCommUserRank(half, &number));
     CHECK(number == (world - 1 - rank) / 2);
     int64_t one = 1, total = 0;

@@ -305,8 +305,7 @@ void finalized(const Rank& own) {
         config.blocking = blocking;
         ncclComm_t last = nullptr;
         ncclResult_t state = ncclSuccess;
-        if (blocking) OK(ncclCommSplit(comm, 0, rank, &last, &config));
-        else COMPLETES(last, ncclCommSplit(comm, 0, rank, &last, &config));
+        OK(ncclCommSplit(comm, 0, rank, &last, &config));
         OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, last, stream));
         own.expect(__LINE__, count, sum);
         CUDA(cuMemcpyHtoD_v2(out, nothing.data(), count * sizeof nothing[0]));

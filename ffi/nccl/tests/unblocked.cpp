@@ -162,6 +162,26 @@ void divided(const Ranks& comms) {
     }
 }
 
+// One that blocks is made of those that need not, as they are made; what is made of it, it waits for.
+void blocking_again(const Ranks& comms) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 1;
+    Ranks blocking = {}, last = {};
+    for (std::size_t rank = 0; rank < world; rank++)
+        CHECK(ncclCommSplit(comms[rank], 0, 0, &blocking[rank], &config) == ncclInProgress);
+    all_are_made(blocking);
+    OK(ncclGroupStart());
+    for (std::size_t rank = 0; rank < world; rank++) {
+        config.blocking = 0;
+        OK(ncclCommSplit(blocking[rank], 0, 0, &last[rank], &config));
+        CHECK(last[rank] == nullptr);
+    }
+    OK(ncclGroupEnd());
+    sums(last);
+    destroy(last);
+    destroy(blocking);
+}
+
 // What breaks a communicator that is shrunk is of no interest to who shrinks it: neither meanwhile nor after that. One that nothing
 // has broken goes on, and tells what breaks it then.
 void shrunk(int flags) {
@@ -240,6 +260,7 @@ int main() {
     alarm(120);
     const Ranks comms = joined();
     divided(comms);
+    blocking_again(comms);
     sums(comms);
     destroy(comms);
     waited_for();
