@@ -150,6 +150,12 @@ impl Communicator {
         self.revoked.load(Ordering::Acquire)
     }
 
+    /// Checks that this rank has not revoked it.
+    #[inline]
+    pub fn is_not_revoked(&self) -> Result<()> {
+        if self.is_revoked() { Err(revoked()) } else { Ok(()) }
+    }
+
     /// Has it revoked by this rank.
     ///
     /// # Errors
@@ -186,6 +192,11 @@ impl Communicator {
     }
 }
 
+#[cold]
+fn revoked() -> Failure {
+    Failure::usage("cannot use a communicator: it is revoked; shrink or destroy it")
+}
+
 /// The communicator of a handle.
 ///
 /// # Safety
@@ -205,6 +216,7 @@ pub unsafe fn usable(comm: Comm) -> Result<Used> {
     // SAFETY: as this function's.
     let communicator = unsafe { known(comm)? };
     communicator.is_open()?;
+    communicator.is_not_revoked()?;
     Ok(communicator)
 }
 

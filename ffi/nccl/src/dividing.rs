@@ -29,6 +29,7 @@ pub unsafe fn split(
     let (out, parent) = unsafe { (vacant(out, "newcomm")?, group::parent(comm)?) };
     // SAFETY: as this function's.
     let own = unsafe { blocks(config, parent.blocking)? };
+    parent.is_not_revoked()?;
     if color < -1 {
         return Err(Failure::argument(format!(
             "cannot split by color {color}: allowed 0 and more, and -1"

@@ -317,7 +317,7 @@ void communicators(ncclComm_t comm, int rank, int world) {
     if (rank != last) {
         OK(ncclCommRevoke(rest, NCCL_REVOKE_DEFAULT));
         CHECK(outcome(rest) == ncclSuccess);
-        FAILS(ncclRemoteError, "ncclCommRevoke", ncclAllReduce(&one, &total, 1, ncclInt64, ncclSum, rest, nullptr));
+        FAILS(ncclInvalidUsage, "it is revoked", ncclAllReduce(&one, &total, 1, ncclInt64, ncclSum, rest, nullptr));
         FAILS(ncclInvalidArgument, "twice", ncclCommRevoke(rest, NCCL_REVOKE_DEFAULT));
         FAILS(ncclInvalidArgument, "revoked", ncclCommFinalize(rest));
         OK(ncclCommAbort(rest));

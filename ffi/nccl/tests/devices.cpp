@@ -243,7 +243,7 @@ void shrunk(const Rank& own) {
     own.expect(__LINE__, count, [me](std::size_t i) { return value(me, i); });
     OK(ncclCommRevoke(alone, NCCL_REVOKE_DEFAULT));
     CHECK(outcome(alone) == ncclSuccess);
-    FAILS(ncclRemoteError, "ncclCommRevoke",
+    FAILS(ncclInvalidUsage, "it is revoked",
           ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, alone, stream));
     OK(ncclCommAbort(alone));
     // Rank 0 is through and gives one up that rank 1 has still.

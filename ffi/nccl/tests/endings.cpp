@@ -75,6 +75,24 @@ void go_on(ncclComm_t comm, int gone, int flags = NCCL_SHRINK_ABORT) {
     OK(ncclCommDestroy(rest));
 }
 
+// Who has revoked it uses it no more, which is the program's mistake, and nobody else's; outside groups, and in them.
+void is_revoked(ncclComm_t comm) {
+    const int32_t own = 1;
+    int32_t sum = 0;
+    const char* why = "revoked; shrink or destroy it";
+    ncclRedOp_t scaled;
+    ncclComm_t other = comm;
+    FAILS(ncclInvalidUsage, why, ncclAllReduce(&own, &sum, 1, ncclInt32, ncclSum, comm, nullptr));
+    FAILS(ncclInvalidUsage, why, ncclSend(&own, 1, ncclInt32, 1, comm, nullptr));
+    FAILS(ncclInvalidUsage, why, ncclRedOpCreatePreMulSum(&scaled, const_cast<int32_t*>(&own), ncclInt32, ncclScalarHostImmediate, comm));
+    FAILS(ncclInvalidUsage, why, ncclCommSplit(comm, 0, 0, &other, nullptr));
+    CHECK(other == nullptr);
+    OK(ncclGroupStart());
+    FAILS(ncclInvalidUsage, why, ncclAllReduce(&own, &sum, 1, ncclInt32, ncclSum, comm, nullptr));
+    FAILS(ncclInvalidUsage, why, ncclGroupEnd());
+    CHECK(sum == 0 && outcome(comm) == ncclSuccess);
+}
+
 // What broke one that this rank has shrunk is of no interest any more, and it makes no calls.
 void is_settled(ncclComm_t comm) {
     ncclResult_t state = ncclInternalError;
@@ -138,8 +156,11 @@ void given_up(const ncclUniqueId& id, int rank, bool abort) {
         } else {
             // The loop of NCCL's page.
             CHECK(outcome(in) == ncclSuccess);
-            FAILS(ncclRemoteError, why, ncclAllReduce(&sent, &sum, 1, ncclInt32, ncclSum, in, nullptr));
-            if (in == comm) go_on(comm, 2, NCCL_SHRINK_DEFAULT);
+            is_revoked(in);
+            if (in == comm) {
+                go_on(comm, 2, NCCL_SHRINK_DEFAULT);
+                is_revoked(in);
+            }
             OK(ncclCommDestroy(in));
         }
     }
