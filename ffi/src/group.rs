@@ -4,6 +4,7 @@ use crate::entry::entry;
 use crate::result::{Failure, antiphon_result};
 use antiphon_executor::Group;
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The groups that threads have begun and not ended. Where there is none, no thread has one: so a call by itself need not look at
@@ -38,9 +39,7 @@ struct Open {
 }
 
 /// What a thread has begun. Nobody's code runs while it is borrowed.
-#[derive(Default)]
 enum Begun {
-    #[default]
     Nothing,
     Group(Open),
     /// A call is being put into the group: a function that is called back runs, or may.
@@ -48,7 +47,25 @@ enum Begun {
 }
 
 thread_local! {
-    static BEGUN: RefCell<Begun> = const { RefCell::new(Begun::Nothing) };
+    /// Nothing destroys it, so that threads have their groups to the last: destructors of statics and of what is a thread's own make
+    /// calls, too.
+    static BEGUN: RefCell<ManuallyDrop<Begun>> =
+        const { RefCell::new(ManuallyDrop::new(Begun::Nothing)) };
+    /// Gives up what a thread has begun and not ended.
+    static LEFT: Left = const { Left };
+}
+
+struct Left;
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        drop(replace(Begun::Nothing));
+    }
+}
+
+/// What this thread has begun, in the place of which there is something else from now on.
+fn replace(by: Begun) -> Begun {
+    BEGUN.with_borrow_mut(|begun| std::mem::replace(&mut **begun, by))
 }
 
 /// What cannot be done while a call is put into a group.
@@ -71,12 +88,11 @@ pub(crate) fn grouped(
 /// The same where this thread, or another, has begun a group.
 #[cold]
 fn in_group(body: impl FnOnce(Option<&mut Group>) -> Result<(), Failure>) -> Result<(), Failure> {
-    let begun = BEGUN.try_with(|begun| match &mut *begun.borrow_mut() {
+    let begun = BEGUN.with_borrow_mut(|begun| match &mut **begun {
         Begun::Nothing => Begun::Nothing,
         begun => std::mem::replace(begun, Begun::Call),
     });
-    // Late in the life of a thread it has no groups any more.
-    let mut open = match begun.unwrap_or_default() {
+    let mut open = match begun {
         Begun::Nothing => return body(None),
         Begun::Call => return Err(called_back("make a call")),
         Begun::Group(open) => GiveBack(Some(open)),
@@ -95,7 +111,7 @@ struct GiveBack(Option<Open>);
 impl Drop for GiveBack {
     fn drop(&mut self) {
         if let Some(open) = self.0.take() {
-            BEGUN.set(Begun::Group(open));
+            drop(replace(Begun::Group(open)));
         }
     }
 }
@@ -105,8 +121,7 @@ impl Drop for GiveBack {
 /// # Errors
 /// `UNSUPPORTED`, if one is.
 pub(crate) fn alone(what: &str) -> Result<(), Failure> {
-    let inside = BEGUN.try_with(|begun| !matches!(*begun.borrow(), Begun::Nothing));
-    if !inside.unwrap_or(false) {
+    if BEGUN.with_borrow(|begun| matches!(**begun, Begun::Nothing)) {
         return Ok(());
     }
     let text = format!("cannot {what} inside a group; call antiphon_group_end first");
@@ -125,10 +140,12 @@ pub(crate) fn alone(what: &str) -> Result<(), Failure> {
 pub extern "C" fn antiphon_group_begin() -> antiphon_result {
     entry(|| {
         BEGUN.with_borrow_mut(|begun| {
-            match begun {
+            match &mut **begun {
                 Begun::Nothing => {
+                    // Late in the life of a thread nobody gives up what it leaves.
+                    let _ = LEFT.try_with(|_| ());
                     let (_counted, group) = (Counted::new(), Group::new());
-                    *begun = Begun::Group(Open { _counted, depth: 1, group, failure: None });
+                    **begun = Begun::Group(Open { _counted, depth: 1, group, failure: None });
                 }
                 Begun::Group(open) => open.depth += 1,
                 Begun::Call => return Err(called_back("begin a group")),
@@ -147,7 +164,7 @@ pub extern "C" fn antiphon_group_begin() -> antiphon_result {
 #[unsafe(no_mangle)]
 pub extern "C" fn antiphon_group_end() -> antiphon_result {
     entry(|| {
-        let ended = BEGUN.with_borrow_mut(|begun| match begun {
+        let ended = BEGUN.with_borrow_mut(|begun| match &mut **begun {
             Begun::Nothing => Err(Failure::argument(
                 "cannot end a group: saw none on this thread, allowed after antiphon_group_begin",
             )),
@@ -156,7 +173,7 @@ pub extern "C" fn antiphon_group_end() -> antiphon_result {
                 open.depth -= 1;
                 Ok(Begun::Nothing)
             }
-            Begun::Group(_) => Ok(std::mem::take(begun)),
+            begun => Ok(std::mem::replace(begun, Begun::Nothing)),
         })?;
         // Not while the thread's group is borrowed: launching takes as long as it takes.
         match ended {
@@ -173,9 +190,9 @@ pub extern "C" fn antiphon_group_end() -> antiphon_result {
 #[unsafe(no_mangle)]
 pub extern "C" fn antiphon_group_cancel() -> antiphon_result {
     entry(|| {
-        let begun = BEGUN.with_borrow_mut(|begun| match begun {
+        let begun = BEGUN.with_borrow_mut(|begun| match &mut **begun {
             Begun::Call => Err(called_back("give up a group")),
-            _ => Ok(std::mem::take(begun)),
+            begun => Ok(std::mem::replace(begun, Begun::Nothing)),
         });
         begun.map(drop)
     })

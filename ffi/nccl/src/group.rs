@@ -10,13 +10,13 @@ use crate::making::{Ask, Lines};
 use crate::types::{Comm, SimInfo};
 use crate::way::beside;
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 /// A call of a group, as the real library would make it; or why it cannot.
 pub type Deferred = Result<Forwarded>;
 
 /// The group that a thread has begun.
-#[derive(Default)]
 struct Open {
     depth: u32,
     /// Communicators that are to be made.
@@ -34,8 +34,37 @@ struct Open {
     gathered: Vec<Arc<Communicator>>,
 }
 
+impl Open {
+    const NONE: Open = Open {
+        depth: 0,
+        joins: Lines::NONE,
+        failure: None,
+        calls: Vec::new(),
+        unserved: None,
+        last: Vec::new(),
+        gathered: Vec::new(),
+    };
+}
+
 thread_local! {
-    static OPEN: RefCell<Open> = RefCell::default();
+    /// Nothing destroys it, so that threads have their groups to the last: destructors of statics and of what is a thread's own end
+    /// communicators, too.
+    static OPEN: RefCell<ManuallyDrop<Open>> = const { RefCell::new(ManuallyDrop::new(Open::NONE)) };
+    /// Gives up what a thread has begun and not ended.
+    static LEFT: Left = const { Left };
+}
+
+struct Left;
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        drop(take());
+    }
+}
+
+/// Takes what this thread has begun.
+fn take() -> Open {
+    OPEN.with_borrow_mut(|open| std::mem::replace(&mut **open, Open::NONE))
 }
 
 /// Runs the body of a function that may be part of a group: if it is refused, so is the group, unless the real library may make
@@ -65,9 +94,7 @@ pub fn is_open() -> bool {
 /// Has the open group of this thread, if there is one, keep the communicator of a call that `libantiphon.so` has gathered.
 #[inline]
 pub fn gathered(communicator: &Arc<Communicator>) {
-    // Late in the life of a thread it has no groups any more.
-    let _ = OPEN.try_with(|open| {
-        let mut open = open.borrow_mut();
+    OPEN.with_borrow_mut(|open| {
         let is_same = |last: &Arc<Communicator>| Arc::ptr_eq(last, communicator);
         if open.depth > 0 && !open.gathered.last().is_some_and(is_same) {
             open.gathered.push(Arc::clone(communicator));
@@ -110,7 +137,7 @@ pub unsafe fn join(
         OPEN.with_borrow_mut(|open| unsafe { open.joins.add(ask, make) })?;
         return Ok(if blocking { Progress::Done } else { Progress::UnderWay });
     }
-    let mut line = Lines::default();
+    let mut line = Lines::NONE;
     // SAFETY: as this function's.
     unsafe { line.add(ask, make)? };
     if blocking { line.run().map(|()| Progress::Done) } else { Ok(line.start()) }
@@ -127,7 +154,9 @@ pub fn finally(communicator: Arc<Communicator>) -> Result<Progress> {
 
 pub fn start() -> Result<()> {
     let library = library()?;
-    if OPEN.with_borrow(|open| open.depth == 0) {
+    if !is_open() {
+        // Late in the life of a thread nobody gives up what it leaves.
+        let _ = LEFT.try_with(|_| ());
         // SAFETY: any thread may call it at any time.
         library.outcome(unsafe { (library.antiphon_group_begin)() })?;
     }
@@ -159,7 +188,7 @@ pub fn end() -> Result<Progress> {
     let library = library()?;
     let ended = OPEN.with_borrow_mut(|open| match open.depth {
         0 => Err(Failure::usage("cannot end a group: saw none, allowed after ncclGroupStart")),
-        1 => Ok(Some(std::mem::take(open))),
+        1 => Ok(Some(std::mem::replace(&mut **open, Open::NONE))),
         _ => {
             open.depth -= 1;
             Ok(None)
@@ -214,7 +243,7 @@ fn launch(gathered: Gathered, calls: Vec<Deferred>, unserved: Option<Failure>) -
 
 /// Gives up the groups of this thread.
 pub fn cancel() -> Result<()> {
-    let Open { joins, last, .. } = OPEN.take();
+    let Open { joins, last, .. } = take();
     joins.refuse(&Failure::usage("cannot make a communicator: its group was given up"));
     finalize::take_back(&last);
     let library = library()?;

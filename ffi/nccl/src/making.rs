@@ -192,10 +192,11 @@ impl Line {
 }
 
 /// Lines side by side.
-#[derive(Default)]
 pub struct Lines(Vec<Line>);
 
 impl Lines {
+    pub const NONE: Lines = Lines(Vec::new());
+
     /// Whether a communicator is divided by these.
     pub fn divide(&self, parent: &Arc<Communicator>) -> bool {
         self.0.iter().any(|line| line.divided.is_some() && line.is_of(parent))

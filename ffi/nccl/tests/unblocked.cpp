@@ -2,6 +2,8 @@
 // asks for one after the other.
 #include "program.h"
 
+#include <thread>
+
 namespace {
 
 constexpr int world = 3;
@@ -235,6 +237,14 @@ void failed() {
     FAILS(ncclInvalidArgument, "null", ncclGroupEnd());
     CHECK(outcome(comm) == ncclInvalidArgument && std::strstr(ncclGetLastError(comm), "null"));
     OK(ncclCommAbort(comm));
+
+    // A group that its thread leaves open is given up.
+    std::thread([&] {
+        OK(ncclGroupStart());
+        CHECK(asks(&comm, id, 0) == ncclInProgress);
+    }).join();
+    CHECK(outcome(comm) == ncclSystemError);
+    OK(ncclCommDestroy(comm));
 }
 
 // Rank 0 is given up while it is made. Its peers have it all the same, or not, and are told.
