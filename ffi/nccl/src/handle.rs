@@ -176,6 +176,13 @@ pub unsafe fn awaited(comm: Comm) -> Option<Result<()>> {
     }
 }
 
+/// Has nobody say what comes of a communicator that is being made, as long as this is kept.
+#[cfg(test)]
+pub fn hold(comm: Comm) -> impl Sized {
+    // SAFETY: tests hold what was promised.
+    unsafe { slot(comm) }.map(Slot::awaited)
+}
+
 /// Destroys the handle of a communicator that is being made, or that did not come to be. Of others it does nothing; whether it did.
 ///
 /// # Safety

@@ -163,11 +163,13 @@ impl Line {
                 all.into_iter().map(|(to, outcome)| To::settle(to, outcome)).collect();
             told.into_iter().collect()
         };
-        // Who sees that a parent makes calls again hears of all that it has to tell, and who sees that a communicator is made may use
-        // its parent.
+        // Who sees that a parent makes calls again hears of all that it has to tell, who sees that a communicator is made may use its
+        // parent, and who sees that nothing is made of that any more may use what was.
         let told = settle(parents);
-        drop((parent, divided, under_way));
-        told.and(settle(others))
+        drop((parent, divided));
+        let told = told.and(settle(others));
+        drop(under_way);
+        told
     }
 
     /// As if its communicators could not be made.
@@ -272,5 +274,41 @@ impl Lines {
     /// Makes none of them, for this reason, which the handles that there are tell.
     pub fn refuse(self, failure: &Failure) {
         self.0.into_iter().for_each(|line| line.refuse(failure));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handle::{awaited, hold};
+    use std::time::Duration;
+
+    #[test]
+    fn nothing_is_under_way_only_when_all_that_is_made_is_known() {
+        let parent = Arc::new(Communicator::nobodys());
+        let (mut comm, mut lines) = (ptr::null_mut(), Lines::NONE);
+        let ask = Ask {
+            out: &raw mut comm,
+            parent: Some(Arc::clone(&parent)),
+            blocking: false,
+            joins: true,
+            under_way: Some(parent.making.begin(false)),
+            divides: true,
+        };
+        // SAFETY: the place is writable for the whole test.
+        unsafe { lines.add(ask, || Ok(Some(Arc::new(Communicator::nobodys())))) }.unwrap();
+        let held = hold(comm);
+        assert_eq!(lines.start(), Progress::UnderWay);
+        while parent.closed().is_some() {
+            thread::yield_now();
+        }
+        thread::sleep(Duration::from_millis(20));
+        assert!(parent.making.is_under_way());
+        drop(held);
+        while parent.making.is_under_way() {
+            thread::yield_now();
+        }
+        // SAFETY: promised above.
+        assert!(unsafe { awaited(comm) }.is_none());
     }
 }

@@ -164,6 +164,26 @@ void divided(const Ranks& comms) {
     }
 }
 
+// Who sees that nothing is made of a communicator any more has what was made of it. Many at once are made known one after the other.
+void known_by_then() {
+    ncclUniqueId id;
+    ncclConfig_t config = unblocked();
+    ncclComm_t parent = nullptr;
+    OK(ncclGetUniqueId(&id));
+    COMPLETES(parent, ncclCommInitRankConfig(&parent, 1, id, 0, &config));
+    for (int turn = 0; turn < 20; turn++) {
+        std::array<ncclComm_t, 50> made = {};
+        OK(ncclGroupStart());
+        for (ncclComm_t& one : made) CHECK(ncclCommSplit(parent, 0, 0, &one, nullptr) == ncclInProgress);
+        CHECK(ncclGroupEnd() == ncclInProgress);
+        while (is_under_way(parent)) {}
+        // The last one last of all.
+        CHECK(!is_under_way(made.back()));
+        for (const ncclComm_t one : made) OK(ncclCommDestroy(one));
+    }
+    OK(ncclCommDestroy(parent));
+}
+
 // One that blocks is made of those that need not, as they are made; what is made of it, it waits for.
 void blocking_again(const Ranks& comms) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -270,6 +290,7 @@ int main() {
     alarm(120);
     const Ranks comms = joined();
     divided(comms);
+    known_by_then();
     blocking_again(comms);
     sums(comms);
     destroy(comms);
