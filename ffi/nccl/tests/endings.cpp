@@ -246,15 +246,16 @@ void late(const ncclUniqueId& id, int rank) {
     OK(ncclCommAbort(comm));
 }
 
-// Each rank has its own idea of how many numbers there are.
-void differ(const ncclUniqueId& id, int rank) {
+// Each rank has its own idea of how many numbers there are; or rank 0 of what they are, of which there are as many bytes.
+void differ(const ncclUniqueId& id, int rank, bool moves) {
     const ncclComm_t comm = join(id, rank);
     const int32_t own[world] = {1, 1, 1};
     int32_t sums[world] = {};
     const auto count = static_cast<std::size_t>(rank) + 1;
     const char* why = "differs between ranks";
     // Who does not find it is told by who did.
-    const ncclResult_t result = ncclAllReduce(own, sums, count, ncclInt32, ncclSum, comm, nullptr);
+    const ncclResult_t result = moves ? ncclAllGather(own, sums, rank ? 1 : 4, rank ? ncclInt32 : ncclInt8, comm, nullptr)
+                                      : ncclAllReduce(own, sums, count, ncclInt32, ncclSum, comm, nullptr);
     if (result == ncclInvalidUsage) found->fetch_add(1);
     const bool told = (result == ncclInvalidUsage || result == ncclRemoteError) && std::strstr(ncclGetLastError(comm), why);
     if (!told) fail(__FILE__, __LINE__, why, said(result));
@@ -394,7 +395,10 @@ int main(int count, char** arguments) {
     } else if (way == "late") {
         processes(world, late);
     } else if (way == "differ") {
-        processes(world, differ);
+        for (const bool moves : {false, true}) {
+            found->store(0);
+            processes(world, [moves](const ncclUniqueId& id, int rank) { differ(id, rank, moves); });
+        }
     } else if (way == "through") {
         processes(world, through);
     } else if (way == "gathered") {
