@@ -37,7 +37,7 @@
 /**
  * The minor number of the binary interface: raised by every addition.
  */
-#define ANTIPHON_ABI_MINOR 13
+#define ANTIPHON_ABI_MINOR 14
 
 /**
  * What functions return. Numbers are never used again for something else.
@@ -972,6 +972,17 @@ antiphon_result antiphon_receive(const struct antiphon_communicator *communicato
  * `out_id` is null or writable.
  */
 antiphon_result antiphon_unique_id_create(struct antiphon_unique_id *out_id);
+
+/**
+ * Has this process listen no more for the ranks of an id that it has made, where none will join by it. Of other ids, and of those by
+ * which rank 0 has joined here, it does nothing.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * `id` is null or valid.
+ */
+antiphon_result antiphon_unique_id_retire(const struct antiphon_unique_id *id);
 
 /**
  * Joins a group as `rank` of `world`: returns when all ranks, which pass the same id, are there. `config` may be null.

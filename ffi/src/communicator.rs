@@ -55,6 +55,16 @@ impl antiphon_unique_id {
     }
 }
 
+/// The id that a caller means.
+///
+/// # Safety
+/// It is null or valid.
+unsafe fn id_at(id: *const antiphon_unique_id) -> Result<UniqueId, Failure> {
+    // SAFETY: as this function's.
+    let id = unsafe { id.as_ref() };
+    id.ok_or_else(|| Failure::argument("cannot read `id`: saw null, allowed an id"))?.id()
+}
+
 fn handle(communicator: &Communicator) -> Result<*mut antiphon_communicator, Failure> {
     Ok(issue(Collectives::new(communicator)?))
 }
@@ -82,6 +92,24 @@ pub unsafe extern "C" fn antiphon_unique_id_create(
     })
 }
 
+/// Has this process listen no more for the ranks of an id that it has made, where none will join by it. Of other ids, and of those by
+/// which rank 0 has joined here, it does nothing.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// `id` is null or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_unique_id_retire(
+    id: *const antiphon_unique_id,
+) -> antiphon_result {
+    entry(|| {
+        // SAFETY: as this function's.
+        unsafe { id_at(id)? }.retire();
+        Ok(())
+    })
+}
+
 /// Joins a group as `rank` of `world`: returns when all ranks, which pass the same id, are there. `config` may be null.
 ///
 /// They wait for each other as long as a call may make no progress (`timeout_ms`), but two minutes at the least; then it is
@@ -104,12 +132,9 @@ pub unsafe extern "C" fn antiphon_communicator_create(
     entry(|| {
         let out = Out::new(out_communicator, "out_communicator")?;
         // SAFETY: as this function's.
-        let id = unsafe { id.as_ref() };
-        let id =
-            id.ok_or_else(|| Failure::argument("cannot read `id`: saw null, allowed an id"))?;
-        // SAFETY: as this function's.
-        let options = with_interface(unsafe { options(config)? })?;
-        let handle = handle(&Communicator::from_id(&id.id()?, rank, world, &options)?)?;
+        let (id, options) = unsafe { (id_at(id)?, options(config)?) };
+        let options = with_interface(options)?;
+        let handle = handle(&Communicator::from_id(&id, rank, world, &options)?)?;
         // SAFETY: as this function's.
         unsafe { out.set(handle) };
         Ok(())

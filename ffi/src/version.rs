@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char};
 /// The major number of the binary interface: raised by whatever a compiled program may notice.
 pub const ANTIPHON_ABI_MAJOR: u32 = 1;
 /// The minor number of the binary interface: raised by every addition.
-pub const ANTIPHON_ABI_MINOR: u32 = 13;
+pub const ANTIPHON_ABI_MINOR: u32 = 14;
 
 /// The version of the library, of which the interface's is independent.
 const VERSION: &CStr =

@@ -28,6 +28,8 @@ static void nulls(antiphon_communicator *c)
     memset(&id, 0, sizeof id);
 
     FAILS(ARGUMENT, "out_id", antiphon_unique_id_create(NULL));
+    FAILS(ARGUMENT, "`id`", antiphon_unique_id_retire(NULL));
+    FAILS(ARGUMENT, "unique id", antiphon_unique_id_retire(&id));
     FAILS(ARGUMENT, "`id`", antiphon_communicator_create(NULL, 0, 1, NULL, &communicator));
     FAILS(ARGUMENT, "unique id", antiphon_communicator_create(&id, 0, 1, NULL, &communicator));
     FAILS(ARGUMENT, "out_communicator", antiphon_communicator_create(&id, 0, 1, NULL, NULL));

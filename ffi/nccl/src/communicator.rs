@@ -5,7 +5,7 @@ use crate::failure::{self, Failure, Progress, Result};
 use crate::finalize;
 use crate::group;
 use crate::handle::{self, Used, issue};
-use crate::id;
+use crate::id::{self, Unused};
 use crate::library::{Config as Options, Handle, library};
 use crate::limit::limit;
 use crate::making::{Ask, Making};
@@ -345,6 +345,21 @@ pub unsafe fn init_rank(
     config: *const Config,
 ) -> Result<Progress> {
     // SAFETY: as this function's.
+    unsafe { init_by(out, ranks, (id, Unused::default()), rank, config) }
+}
+
+/// As [`init_rank`], with ids that nobody needs any more when the communicator is made or has failed.
+///
+/// # Safety
+/// As NCCL's.
+unsafe fn init_by(
+    out: *mut Comm,
+    ranks: c_int,
+    (id, unused): (UniqueId, Unused),
+    rank: c_int,
+    config: *const Config,
+) -> Result<Progress> {
+    // SAFETY: as this function's.
     let (out, blocking) = unsafe { (vacant(out, "comm")?, blocks(config, true)?) };
     let world = numbers::rank(ranks, "a number of ranks")?;
     let rank = numbers::rank(rank, "a rank")?;
@@ -356,7 +371,9 @@ pub unsafe fn init_rank(
     let (devices, limit) = (way::place().devices([device])?, limit()?);
     let make = move || {
         let end = id::join(&id, rank, world, &options(&devices, limit))?;
-        whole(end, device, blocking).map(Some)
+        let made = whole(end, device, blocking).map(Some);
+        drop(unused);
+        made
     };
     // SAFETY: the place is writable until the group ends, as NCCL's contract has it.
     unsafe {
@@ -384,8 +401,11 @@ pub unsafe fn init_scalable(
     if count < 1 || ids.is_null() {
         return Err(Failure::argument(format!("cannot join by {count} ids, allowed 1 or more")));
     }
+    // SAFETY: there are as many as said, and one at the least.
+    let (first, others) = unsafe { (*ids, std::slice::from_raw_parts(ids, count as usize)) };
+    let others = others.iter().filter(|id| id.internal != first.internal).copied().collect();
     // SAFETY: as this function's.
-    unsafe { init_rank(out, ranks, *ids, rank, config) }
+    unsafe { init_by(out, ranks, (first, Unused(others)), rank, config) }
 }
 
 /// Makes all ranks of a group, in this process.

@@ -55,6 +55,21 @@ pub unsafe fn create(out: *mut UniqueId) -> Result<()> {
     }
 }
 
+/// Ids by which nobody joins: when this goes, those that this process has made are given back.
+#[derive(Default)]
+pub struct Unused(pub Vec<UniqueId>);
+
+impl Drop for Unused {
+    fn drop(&mut self) {
+        let Ok(library) = library() else { return };
+        for id in self.0.iter().filter(|id| id.place().is_none()) {
+            // What is no id is nobody's.
+            // SAFETY: it is as long as an id is.
+            let _ = unsafe { (library.antiphon_unique_id_retire)(id) };
+        }
+    }
+}
+
 /// Joins a group by its id; a handle of `libantiphon.so`.
 pub fn join(id: &UniqueId, rank: u32, world: u32, options: &Config) -> Result<Handle> {
     let (library, mut end) = (library()?, ptr::null_mut());

@@ -79,6 +79,7 @@ functions! {
     antiphon_backend_is_built(*const c_char, *mut i32) -> i32;
     antiphon_device_current(*const c_char, *mut u32) -> i32;
     antiphon_unique_id_create(*mut UniqueId) -> i32;
+    antiphon_unique_id_retire(*const UniqueId) -> i32;
     antiphon_communicator_create(*const UniqueId, u32, u32, *const Config, *mut Handle) -> i32;
     antiphon_communicator_create_at(*const c_char, u32, u32, *const Config, *mut Handle) -> i32;
     antiphon_communicator_create_in_process(u32, *const Config, *mut Handle) -> i32;

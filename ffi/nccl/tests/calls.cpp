@@ -3,6 +3,8 @@
 #include "program.h"
 #include "rccl.h"
 
+#include <sys/socket.h>
+
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -473,6 +475,40 @@ void rank_of(const ncclUniqueId& id, int rank, int world) {
     FAILS(ncclInvalidArgument, "destroyed", ncclCommDestroy(comm));
 }
 
+// At how many sockets this process listens.
+int listening() {
+    int count = 0;
+    for (int file = 0; file < 1024; file++) {
+        int listens = 0;
+        socklen_t length = sizeof listens;
+        count += getsockopt(file, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0 && listens;
+    }
+    return count;
+}
+
+// What a communicator met by is closed a moment after that.
+bool comes_to_listen(int count) {
+    for (int turn = 0; turn < 1000 && listening() != count; turn++) usleep(5000);
+    return listening() == count;
+}
+
+// Of several ids the first is enough. Nobody listens at the others any more, also where no communicator comes to be.
+void several_ids() {
+    ncclUniqueId ids[3];
+    for (ncclUniqueId& id : ids) OK(ncclGetUniqueId(&id));
+    CHECK(listening() == 3);
+    ncclComm_t comm = nullptr;
+    OK(ncclCommInitRankScalable(&comm, 1, 0, 3, ids, nullptr));
+    OK(ncclCommDestroy(comm));
+    CHECK(comes_to_listen(0));
+    for (ncclUniqueId& id : ids) OK(ncclGetUniqueId(&id));
+    FAILS(ncclInvalidArgument, "rank 1", ncclCommInitRankScalable(&comm, 1, 1, 3, ids, nullptr));
+    CHECK(comes_to_listen(1));
+    OK(ncclCommInitRank(&comm, 1, ids[0], 0));
+    OK(ncclCommDestroy(comm));
+    CHECK(comes_to_listen(0));
+}
+
 // One thread drives all ranks, of two communicators at once.
 void one_thread() {
     constexpr int world = 3;
@@ -511,7 +547,7 @@ int main(int count, char** arguments) {
     CHECK(count == 2);
     alarm(120);
     const int world = std::atoi(arguments[1]);
-    if (world == 0) one_thread();
+    if (world == 0) several_ids(), one_thread();
     else processes(world, [world](const ncclUniqueId& id, int rank) { rank_of(id, rank, world); });
     std::printf("calls: ok\n");
     return EXIT_SUCCESS;

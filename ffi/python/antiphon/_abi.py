@@ -34,7 +34,7 @@ __all__ = [
 
 MAJOR = 1
 """The major number of the interface that the package was written for."""
-MINOR = 13
+MINOR = 14
 """The least minor number that it needs."""
 
 
@@ -281,6 +281,7 @@ FUNCTIONS: dict[str, tuple[str, str]] = {
     "antiphon_last_error": ("char*", ""),
     "antiphon_set_last_error": ("antiphon_result", "char*"),
     "antiphon_unique_id_create": ("antiphon_result", "antiphon_unique_id*"),
+    "antiphon_unique_id_retire": ("antiphon_result", "antiphon_unique_id*"),
     "antiphon_communicator_create": (
         "antiphon_result",
         "antiphon_unique_id* uint32_t uint32_t antiphon_config* antiphon_communicator**",
