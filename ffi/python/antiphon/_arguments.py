@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from antiphon import _abi
 from antiphon._buffers import Span
@@ -19,10 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Using", "common", "config", "device_queue", "element_bytes", "encoded", "encoded_list", "extents", "item_bytes", "keep", "number",
-    "put_tags", "queue", "reduced", "signed", "unequal"
+    "put_tags", "queue", "reduced", "signed", "spelled", "unequal"
 ]  # fmt: skip
 
 _U8 = int(_abi.Dtype.U8)
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 _calls = itertools.count()
 """Numbers what streams keep."""
@@ -34,6 +38,23 @@ _SIZES = {0: 2, 1: 2, 2: 4, 3: 8, 4: 1, 5: 1, 6: 4, 7: 4, 8: 8, 9: 8, 10: 1, 11:
 def element_bytes(dtype: int) -> int:
     """Bytes of an element of a type."""
     return _SIZES[dtype]
+
+
+def spelled(**others: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Has a function take arguments by other names, too: those of the format's own package, each with the name that it has here."""
+
+    def taking(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        @functools.wraps(function)
+        def call(*args: _P.args, **given: _P.kwargs) -> _R:
+            for other in others.keys() & given.keys():
+                if (own := others[other]) in given:
+                    raise TypeError(f"{function.__qualname__}() got the argument {own!r} twice, also as {other!r}; give one")
+                given[own] = given.pop(other)
+            return function(*args, **given)
+
+        return call
+
+    return taking
 
 
 def number(what: str, value: int, bits: int = 32) -> int:

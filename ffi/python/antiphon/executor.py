@@ -123,6 +123,11 @@ class Loader:
         place = int(in_place), number("root", root)
         return self._once((name, *place), "antiphon_plan_load_name", name.encode(), *place)
 
+    def reset(self) -> None:
+        """Forgets what is loaded; what others have of it, runs that are under way too, goes on."""
+        with self._lock:
+            self._loaded.clear()
+
     def _once(self, key: object, function: str, *arguments: Any) -> LoadedPlan:
         with self._lock:
             loaded = self._loaded.get(key)

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from antiphon import _abi, _registry
-from antiphon._arguments import encoded, number, put_tags
+from antiphon._arguments import encoded, number, put_tags, spelled
 from antiphon._buffers import NAMES
 from antiphon.errors import InvalidArgumentError, UnsupportedError
 
@@ -84,6 +84,7 @@ class ExecutionPlan:
     Raises OSError if the file cannot be read, ValueError if it holds no plan or none for this rank.
     """
 
+    @spelled(planPath="plan_path")
     def __init__(self, plan_path: str | os.PathLike[str], rank: int = 0) -> None:
         self.path = os.fspath(plan_path)
         """The file."""
@@ -419,6 +420,7 @@ def set_selector(selector: Selector | None) -> None:
 class Executor:
     """What loads plans and runs them over a communicator."""
 
+    @spelled(comm="communicator")
     def __init__(self, communicator: Communicator) -> None:
         from antiphon.communicator import Communicator
         from antiphon.executor import Loader
@@ -457,6 +459,13 @@ class Executor:
         loaded = self.load(plan) if isinstance(plan, (ExecutionPlan, PlanHandle)) else plan
         return self._loader.run(loaded, send, receive, op, stream)
 
+    @spelled(
+        send_buff="send_ptr",
+        recv_buff="recv_ptr",
+        send_buff_size="send_bytes",
+        recv_buff_size="recv_bytes",
+        data_type="dtype",
+    )
     def execute(
         self,
         rank: int,
@@ -471,10 +480,15 @@ class Executor:
     ) -> None:
         """Runs a plan, by addresses or buffers, sizes in bytes, and a type of elements; reductions are the plan's own.
 
-        `rank` is that of the communicator. With 0 for a stream it is complete on return; another one is a `Stream`.
+        The format's own package calls them `send_buff`, `recv_buff`, `send_buff_size`, `recv_buff_size` and `data_type`, which are
+        taken, too. `rank` is that of the communicator. With 0 for a stream it is complete on return; another one is a `Stream`.
         `packet_type` is taken and has no effect: how packets lie in scratch is the engine's own affair.
         """
         if rank != self.communicator.rank:
             raise ValueError(f"cannot execute as rank {rank}: allowed {self.communicator.rank}, the communicator's")
         PacketType(packet_type)
         self._loader.execute(self.load(plan), (send_ptr, send_bytes), (recv_ptr, recv_bytes), dtype, stream)
+
+    def reset(self) -> None:
+        """Forgets what was loaded: a plan is checked and verified anew when it is next loaded or run. What `load` returned stays usable."""
+        self._loader.reset()

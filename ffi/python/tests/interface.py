@@ -206,7 +206,9 @@ def called(home: Module, name: str, node: ast.AST, *, method: bool) -> str:
         # Whoever calls it does not give the object, or the class.
         (given.posonlyargs or given.args).pop(0)
     returned = f" -> {home.text(node.returns)}" if node.returns else ""
-    words = "".join(f"@{mark} " for mark in marks if mark in ("classmethod", "staticmethod", "property"))
+    words = "".join(
+        f"@{mark} " for mark in marks if mark in ("classmethod", "staticmethod", "property") or mark.startswith("spelled(")
+    )
     return f"{words}{name}{'' if 'property' in marks else f'({home.text(given)})'}{returned}"
 
 

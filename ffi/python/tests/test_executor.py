@@ -58,6 +58,44 @@ def test_a_plan_runs_over_arrays_and_addresses():
         np.testing.assert_array_equal(greatest, base + 1)
 
 
+def test_the_arguments_of_the_formats_own_package():
+    handle = jit.compile(algo=lambda: pair("pair"))
+
+    def body(comm):
+        executor = Executor(comm=comm)
+        plan = ExecutionPlan(planPath=handle.plan.path, rank=comm.rank)
+        send, received = np.full(50, comm.rank + 1, "float32"), np.zeros(50, "float32")
+        executor.execute(
+            rank=comm.rank, send_buff=send.ctypes.data, recv_buff=received.ctypes.data, send_buff_size=200, recv_buff_size=200,
+            data_type=DataType.float32, plan=plan, stream=0, packet_type=PacketType.LL16,
+        )  # fmt: skip
+        with pytest.raises(TypeError, match=r"Executor.execute\(\) got the argument 'dtype' twice, also as 'data_type'"):
+            executor.execute(comm.rank, send, received, 200, 200, plan=plan, dtype="float32", data_type="float32")
+        with pytest.raises(TypeError, match="multiple values for argument 'send_ptr'"):
+            executor.execute(comm.rank, send, received, 200, 200, "float32", plan, send_buff=send)
+        return received
+
+    for sums in on_ranks(2, body):
+        np.testing.assert_array_equal(sums, 3)
+
+
+def test_an_executor_forgets_its_plans():
+    """On one rank alone, too; what was loaded before stays usable."""
+    handle = jit.compile(algo=lambda: pair("pair"))
+
+    def body(comm):
+        executor = Executor(comm)
+        before, send = executor.load(handle), np.full(50, comm.rank + 1, "float32")
+        executor.run(handle, send, np.zeros(50, "float32"))
+        if comm.rank == 0:
+            executor.reset()
+        assert (executor.load(handle) is before) is (comm.rank == 1)
+        return [executor.run(plan, send, np.zeros(50, "float32")) for plan in (before, handle)]
+
+    for sums in on_ranks(2, body):
+        np.testing.assert_array_equal(sums, 3)
+
+
 def test_plans_of_files_and_names():
     plan = ExecutionPlan(EXAMPLES / "plans" / "allreduce_zero_copy_4.json")
 
