@@ -128,7 +128,9 @@ def __getattr__(name: str) -> Any:
         except PackageNotFoundError:  # Run from a source tree that was not installed.
             value = "0+unknown"
     else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from antiphon._absent import MODULE, missing
+
+        raise AttributeError(missing(f"module {__name__!r}", name, MODULE))
     globals()[name] = value
     return value
 

@@ -33,6 +33,20 @@ def _target(name: str) -> str | None:
     return ROOTS[root] + dot + rest if root in ROOTS else None
 
 
+def _absent(package: str) -> dict[str, str]:
+    """Names that the format's own package has and an alias lacks, and what stands in their place."""
+    from antiphon._absent import MODULE
+
+    return MODULE if package in ROOTS else {}
+
+
+def _missing(package: str, name: str) -> str:
+    """What an error says of a name that an alias lacks."""
+    from antiphon._absent import missing
+
+    return missing(f"module {package!r}", name, _absent(package))
+
+
 class AliasPackage(ModuleType):
     """A package under another name. It has no folder, so that nothing of it is ever loaded a second time."""
 
@@ -45,7 +59,7 @@ class AliasPackage(ModuleType):
         try:
             return getattr(self._target, name)
         except AttributeError:
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}") from None
+            raise AttributeError(_missing(self.__name__, name)) from None
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *dir(self._target)})
@@ -95,8 +109,12 @@ class AliasFinder(MetaPathFinder):
         try:
             spec = importlib.util.find_spec(name)
         except ModuleNotFoundError:
-            return None
+            spec = None
         if spec is None:
+            own = fullname.rpartition(".")[2]
+            if own in _absent(parent):
+                # Also for names that `from` imports. Without `name=`, by which `from` takes it for a module that need not be there.
+                raise ModuleNotFoundError(_missing(parent, own))
             return None
         package = spec.submodule_search_locations is not None
         return ModuleSpec(fullname, _Loader(name), origin=spec.origin, is_package=package)

@@ -72,6 +72,35 @@ def test_what_is_not_there_is_not_found():
         from mscclpp.language import nothing  # noqa: F401
 
 
+LACKING = {
+    "GpuBuffer": "communicator.allocate",
+    "RawGpuBuffer": "communicator.allocate",
+    "Algorithm": "PlanHandle",
+    "AlgorithmCollection": "set_selector",
+    "ReduceOp": "antiphon.Op",
+    "env": "docs/environment.md",
+    "version": "antiphon.__version__",
+    "is_nvls_supported": "switch channels",
+    "compile_native": "register_code",
+    "ext": "antiphon.plan.register",
+}
+
+
+@pytest.mark.parametrize(("name", "text"), LACKING.items(), ids=LACKING)
+def test_what_only_the_formats_own_package_has_says_what_to_use(name, text):
+    import antiphon
+    import mscclpp
+
+    for package in (antiphon, mscclpp):
+        assert not hasattr(package, name)
+        with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute '{name}': .*{text}"):
+            getattr(package, name)
+    with pytest.raises(ImportError, match=text):
+        exec(f"from mscclpp import {name}")
+    with pytest.raises(ModuleNotFoundError, match=text):
+        importlib.import_module(f"mscclpp.{name}")
+
+
 def python(code, folder):
     """What a Python of its own prints, which runs in a folder."""
     done = subprocess.run(
