@@ -34,7 +34,7 @@ pub enum ExecutorError {
     },
     /// The plan is shown to deadlock, to race or to compute something else than its collective promises.
     #[error(
-        "cannot load plan `{plan}`: it is refuted: {text}\nmend the plan, with the help of `antiphon plan verify`; or turn verification off to see it fail (`Options::with_verification`, `--no-verify`)"
+        "cannot load plan `{plan}`: it is refuted: {text}\nmend the plan, with the help of `antiphon plan verify`; or turn verification off to see it fail (`--no-verify`; in Rust `Options::with_verification(false)`, in C the configuration's `verification`, in Python `verification=False`)"
     )]
     Refuted {
         /// The plan's name.

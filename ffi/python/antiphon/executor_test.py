@@ -67,6 +67,9 @@ def parser() -> argparse.ArgumentParser:
         default=0,
         help="for sendrecv: ranks of equal bits under this mask pass on in a ring of their own (0x0: all in one)",
     )
+    flags.add_argument(
+        "--no-verify", dest="verify", action="store_false", help="run the plan without proving it first, to see it fail"
+    )
     return flags
 
 
@@ -266,7 +269,7 @@ def main(arguments: list[str]) -> int:
         if not any(all(name in os.environ for name in names) for names in LAUNCHED):
             return start(arguments, options.execution_plan_path)
         device, driver = device_of(options.device)
-        with Communicator.from_environment(device=device) as communicator:
+        with Communicator.from_environment(device=device, verification=options.verify) as communicator:
             return 0 if run(options, communicator, driver) else 1
     except (AntiphonError, OSError, KeyError, ValueError, RuntimeError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)

@@ -100,13 +100,16 @@ def test_a_sendrecv_in_groups(tmp_path):
 
 
 def test_a_plan_that_is_refuted_is_not_run(tmp_path):
-    """A sendrecv that says it is an allreduce."""
+    """A sendrecv that says it is an allreduce; unverified it runs, and its results are wrong."""
     text = (PLANS / "sendrecv_zero_copy_2.json").read_text().replace('"sendrecv"', '"allreduce"')
     (tmp_path / "wrong.json").write_text(text)
     done = command("-path", "wrong.json", "--size", "1K", *QUICK, folder=tmp_path)
     assert done.returncode == 1 and not done.stdout
     # Refused as soon as it is loaded: the verifier knows better.
     assert "PlanRefutedError" in done.stderr
+    done = command("-path", "wrong.json", "--size", "1K", *QUICK, "--no-verify", folder=tmp_path)
+    assert done.returncode == 1 and not done.stdout
+    assert "Error" not in done.stderr and done.stderr.count("wrong elements") == 2, done.stderr
 
 
 def test_numbers_off_by_one_are_wrong():

@@ -158,6 +158,51 @@ def test_a_group_on_two_nodes(tmp_path):
     assert on_processes(2, code, tmp_path, place, ANTIPHON_INSECURE="1") == ["1 3.0\n"] * 2
 
 
+REFUTED = pathlib.Path(__file__).parents[3] / "examples" / "refuted" / "sendrecv_without_nop_2.json"
+
+
+def test_a_group_takes_what_communicators_take(tmp_path):
+    """A plan that is refuted is loaded where nobody verifies."""
+    code = """
+        import os, sys
+        from antiphon import CommGroup, ExecutionPlan, Executor
+        rank = int(os.environ["ANTIPHON_RANK"])
+        for turn, options in enumerate([{"verification": False, "timeout": 60}, {}]):
+            with CommGroup(interfaceIpPortTrio=f"{sys.argv[1]}{turn}", rank=rank, size=2, **options).communicator as communicator:
+                try:
+                    print(Executor(communicator).load(ExecutionPlan(sys.argv[2])).verdict())
+                except RuntimeError as error:
+                    print(type(error).__name__)
+    """
+    said = on_processes(2, code, tmp_path, f"file:{tmp_path}/meet", REFUTED, ANTIPHON_SECRET=secrets.token_hex(16))
+    assert said == ["not verified\nPlanRefutedError\n"] * 2
+
+
+def test_a_group_of_one_by_mpi(monkeypatch):
+    class Alone:
+        def Get_rank(self):
+            return 0
+
+        def Get_size(self):
+            return 1
+
+        def bcast(self, id, root):
+            return id
+
+    formed, given = antiphon.Communicator.from_id, []
+    monkeypatch.setattr(antiphon.Communicator, "from_id", lambda *who, **options: given.append(options) or formed(*who, **options))
+    group = antiphon.CommGroup(mpi_comm=Alone(), timeout=5, verification=False)
+    assert (given[0]["timeout"], given[0]["verification"], given[0]["device"]) == (5, False, None)
+    assert (group.nranks_per_node, group.nranks_per_ipc_domain, group.ipc_domain_n_ranks) == (1, 1, 1)
+    for name, text in {"bootstrap": "`communicator`", "my_ib_device": "ANTIPHON_HCA", "send": "communicator.send",
+                       "recv": "communicator.receive", "make_connection": "Executor"}.items():  # fmt: skip
+        with pytest.raises(AttributeError, match=f"CommGroup has no attribute '{name}': .*{text}"):
+            getattr(group, name)
+    with pytest.raises(AttributeError, match="^CommGroup has no attribute 'nothing'$"):
+        group.nothing
+    group.communicator.close()
+
+
 def test_a_group_without_a_secret_is_refused(monkeypatch):
     for name in ("ANTIPHON_SECRET", "ANTIPHON_SECRET_FILE", "ANTIPHON_INSECURE"):
         monkeypatch.delenv(name, raising=False)
