@@ -15,9 +15,14 @@ __all__ = ["compile"]
 def compile(
     algo: Callable[..., Any], algo_spec: AlgoSpec | None = None, rank: int = 0, **given: Any
 ) -> PlanHandle:
-    """The plan of the program that `algo` makes of `algo_spec`, for rank `rank`: `jit.compile` with its arguments in the order
-    of the format's own package.
+    """The plan of the program that `algo` makes of `algo_spec`, for rank `rank`, as the format's own package has it.
 
-    `algo` is called with the spec, and with the other keyword arguments as `jit.compile` says. Raises as that does.
+    `algo` is called with the spec, and with the other keyword arguments as they are; the handle has the spec's `tags` and
+    `nranks_per_node`. Without a spec it is `jit.compile`, which knows what arguments mean. Raises ValueError for what is no function,
+    and else as `jit.compile` does.
     """
-    return _jit.compile(algo, algo_spec=algo_spec, rank=rank, **given)
+    if not callable(algo):
+        raise ValueError(f"cannot compile {algo!r}: allowed a function that makes a program and returns it")
+    if algo_spec is None:
+        return _jit.compile(algo, rank=rank, **given)
+    return _jit.handle(algo, algo(algo_spec, **given), rank, algo_spec.tags, algo_spec.nranks_per_node)

@@ -83,13 +83,20 @@ def compile(
             raise TypeError(f"cannot compile with two values of {canonical}: saw {known[canonical]!r} and {value!r}")
     if tags is None:
         tags = algo_spec.tags if algo_spec else ()
-    arguments = _arguments(algo, known, extra, algo_spec, tags)
+    call = _arguments(algo, known, extra, algo_spec, tags)
     with use({key: known[key] for key in OF_PROGRAMS if key in known}):
-        made = algo(**arguments)
+        made = algo(*call.args, **call.kwargs)
+    per_node = algo_spec.nranks_per_node if algo_spec else None
+    return handle(algo, made, rank, tags, known.get("nranks_per_node", per_node))
+
+
+def handle(
+    algo: Callable[..., Any], made: object, rank: int, tags: Iterable[str] | Mapping[str, int], nranks_per_node: int | None
+) -> PlanHandle:
+    """The handle of what `algo` made, whose plan is kept; all ranks are of one node where it is not said how many are."""
     plan = _plan(algo, made)
     ranks = len(plan["gpus"])
-    per_node = algo_spec.nranks_per_node if algo_spec else ranks
-    constraint = Constraint(ranks, known.get("nranks_per_node", per_node))
+    constraint = Constraint(ranks, ranks if nranks_per_node is None else nranks_per_node)
     kept = tags if isinstance(tags, Mapping) else set(tags)
     text = json.dumps(plan, separators=(",", ":"))
     # Who selects by tags or constraint must be able to tell two handles of one plan apart.
@@ -104,21 +111,22 @@ def _arguments(
     extra: dict[str, Any],
     spec: AlgoSpec | None,
     tags: Iterable[str] | Mapping[str, int],
-) -> dict[str, Any]:
+) -> inspect.BoundArguments:
     """What `algo` is called with."""
-    arguments: dict[str, Any] = {}
+    call = inspect.signature(algo).bind_partial()
+    arguments, parameters = call.arguments, call.signature.parameters
     left = dict(extra)
-    parameters = inspect.signature(algo).parameters
     unnamed = None
     if spec and not any(_takes_spec(*parameter) for parameter in parameters.items()):
         unnamed = next((name for name in parameters if name not in left and name not in CANONICAL), None)
     for name, parameter in parameters.items():
         canonical = CANONICAL.get(name)
         if parameter.kind is parameter.VAR_KEYWORD:
-            arguments.update(left)
+            arguments[name] = dict(left)
             left.clear()
         elif parameter.kind is parameter.VAR_POSITIONAL:
-            continue
+            if name == unnamed:
+                arguments[name] = (spec,)
         elif name in left:
             arguments[name] = left.pop(name)
         elif name == unnamed or _takes_spec(name, parameter):
@@ -130,7 +138,7 @@ def _arguments(
             raise TypeError(f"cannot call {_name(algo)}: it needs {name!r}, saw {allowed or 'nothing'}; give {name}=")
     if left:
         raise TypeError(f"cannot call {_name(algo)}: it takes no {', '.join(sorted(left))}")
-    return arguments
+    return call
 
 
 def _name(algo: Callable[..., Any]) -> str:

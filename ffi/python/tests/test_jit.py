@@ -178,6 +178,48 @@ def test_the_entry_point_of_the_formats_own_package():
         mscclpp.compile(algo, spec, 2)
 
 
+def test_its_functions_get_the_spec_and_what_is_given_as_it_is():
+    seen = []
+
+    def made(spec):
+        return gather(spec.name, spec.world_size)
+
+    def named(name, /, *rest, **options):
+        seen.append((name, rest, options))
+        return made(name)
+
+    def first(name, num_ranks=0, depth=1):
+        seen.append((name, num_ranks, depth))
+        return made(name)
+
+    def several(*specs, tags):
+        seen.append((specs, tags))
+        return made(*specs)
+
+    spec = AlgoSpec("s", AllGather(4, 1, True), 2, 4, True, 1, "Simple", tags={"nvls": 1})
+    options = {"num_ranks": 4, "instances": 3, "name": "n", "tags": {"mine"}, "collective": None}
+    handles = [
+        antiphon.compile(named, spec, 0, **options),
+        antiphon.compile(first, spec, num_ranks=4),
+        antiphon.compile(several, spec, tags=7),
+    ]
+    assert seen == [(spec, (), options), (spec, 4, 1), ((spec,), 7)]
+    assert all((handle.tags, handle.constraint) == ({"nvls": 1}, Constraint(4, 2)) for handle in handles)
+    # What it does not take is not dropped.
+    with pytest.raises(TypeError, match="instances"):
+        antiphon.compile(first, spec, instances=2)
+    # Without a spec the aliases count.
+    assert antiphon.compile(gather, name="g", world_size=2) == jit.compile(gather, name="g", num_gpus=2)
+
+
+def test_specs_without_a_name_for_them():
+    def alone(spec, /):
+        return gather(spec.name, spec.world_size)
+
+    spec = AlgoSpec("s", AllGather(2, 1, True), 2, 2, True, 1, "Simple")
+    assert jit.compile(algo=alone, algo_spec=spec) == jit.compile(algo=lambda *specs: alone(*specs), algo_spec=spec)
+
+
 def test_text_and_the_oldest_stage():
     def text():
         with CollectiveProgram("t", AllGather(2, 1, True), 2):
@@ -203,6 +245,7 @@ def test_presets():
 
 REFUSALS = {
     "no function": (lambda: jit.compile(algo=3), TypeError, "a function"),
+    "none with a spec either": (lambda: antiphon.compile(3, None), ValueError, "a function"),
     "a parameter too few": (lambda: jit.compile(algo=gather, name="g"), TypeError, "it needs 'num_gpus'"),
     "a parameter too many": (lambda: jit.compile(algo=gather, **GIVEN, depth=2), TypeError, "takes no depth"),
     "two values": (lambda: jit.compile(algo=gather, **GIVEN, num_ranks=3), TypeError, "two values of world_size"),
