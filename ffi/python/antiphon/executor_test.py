@@ -34,6 +34,9 @@ LAUNCHED = (
 )
 """What launchers leave in the environment of their ranks."""
 
+SHORT = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
+"""Shorter names of types."""
+
 
 def size(text: str) -> int:
     """A number of bytes; K, M and G are powers of 1024."""
@@ -44,6 +47,11 @@ def size(text: str) -> int:
     return number * factor
 
 
+def element(text: str) -> str:
+    """The name of a type of elements, written small or large, or its short one."""
+    return SHORT.get(text.lower(), text.lower())
+
+
 def parser() -> argparse.ArgumentParser:
     """The flags."""
     flags = argparse.ArgumentParser(prog="python -m antiphon.executor_test", description=__doc__)
@@ -52,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
         "--size", type=size, required=True, help="bytes of the larger buffer; K, M and G are powers of 1024"
     )
     flags.add_argument("--in_place", action="store_true", help="pass one buffer, by the collective's convention")
-    flags.add_argument("--dtype", choices=TYPES, default="float16", help="type of elements (float16)")
+    flags.add_argument("--dtype", type=element, choices=TYPES, default="float16", help="type of elements (float16)")
     flags.add_argument("--packet_type", choices=["LL16", "LL8"], default="LL16", help="taken; packets are the engine's own")
     flags.add_argument("--n_iters", type=int, default=10, help="runs that are checked, and runs in a round (10)")
     flags.add_argument("--n_graph_iters", type=int, default=10, help="rounds that are timed, after one that is not (10)")
@@ -63,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
     )
     flags.add_argument(
         "--split_mask",
-        type=lambda text: int(text, 16),
+        type=lambda text: int(text, 0),
         default=0,
         help="for sendrecv: ranks of equal bits under this mask pass on in a ring of their own (0x0: all in one)",
     )

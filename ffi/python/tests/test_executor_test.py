@@ -136,6 +136,15 @@ def test_sizes(text):
     assert (size("3M"), size("2G")) == (3 << 20, 2 << 30)
 
 
+def test_masks_and_types_as_they_are_written():
+    flags = executor_test.parser()
+    plan = ["-path", "p.json", "--size", "1K"]
+    for text, mask in {"0x10": 16, "10": 10, "0b11": 3, "3": 3}.items():
+        assert flags.parse_args([*plan, "--split_mask", text]).split_mask == mask
+    for text, dtype in {"bf16": "bfloat16", "FP16": "float16", "Float32": "float32", "int32": "int32"}.items():
+        assert flags.parse_args([*plan, "--dtype", text]).dtype == dtype
+
+
 REFUSED = {
     "a mask that is none": (["--split_mask", "0x4"], "2^k - 1"),
     "a mask that does not divide": (["--split_mask", "0x7"], "2^k - 1"),
