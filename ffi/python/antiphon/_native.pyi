@@ -78,11 +78,11 @@ class CollectiveProgram:
         auto_sync: bool = True,
         replication_policy: _Policy = ...,
         reuse_resources: bool = False,
-        num_threads_per_block: int = 1024,
+        num_threads_per_block: int | float = 1024,
         use_double_scratch_buffer: bool = False,
-        buffer_alignment: int = 16,
-        min_message_size: int = 0,
-        max_message_size: int = ...,
+        buffer_alignment: int | float = 16,
+        min_message_size: int | float = 0,
+        max_message_size: int | float = ...,
         *,
         compatible: bool = False,
     ) -> None: ...
@@ -204,7 +204,7 @@ class ThreadBlockGroup:
 
 @disjoint_base
 class LoopIterationContext:
-    def __new__(cls, unit: int, num_chunks: int) -> Self: ...
+    def __new__(cls, unit: int | float, num_chunks: int | float) -> Self: ...
     @property
     def unit(self) -> int: ...
     @property
@@ -793,10 +793,10 @@ class ChunkProgram:
         protocol: str = "Simple",
         instr_fusion: bool = True,
         replication_policy: str = "duplicated",
-        num_threads_per_block: int = 1024,
+        num_threads_per_block: int | float = ...,
         use_double_scratch_buffer: bool = False,
-        min_message_size: int = 0,
-        max_message_size: int = ...,
+        min_message_size: int | float = ...,
+        max_message_size: int | float = ...,
         links: Sequence[tuple[int, int]] | None = None,
         compatible: bool = False,
     ) -> Self: ...

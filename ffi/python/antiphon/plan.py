@@ -104,9 +104,9 @@ class ExecutionPlan:
         """What it computes."""
         self.in_place: bool = plan.get("inplace", False)
         """Whether input and output are the same memory."""
-        self.min_message_size: int = plan.get("min_message_size", 0)
+        self.min_message_size: int = int(plan.get("min_message_size", 0))
         """Smallest message, in bytes."""
-        self.max_message_size: int = plan.get("max_message_size", 2**64 - 1)
+        self.max_message_size: int = int(plan.get("max_message_size", 2**64 - 1))
         """Largest message, in bytes."""
         self.num_ranks = ranks
         """Number of ranks."""

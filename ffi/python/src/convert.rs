@@ -8,6 +8,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::PyFloat;
 
 /// Members of the language's enums, kept so that telling them apart is a comparison of addresses.
 struct Members {
@@ -142,6 +143,29 @@ impl<'a, 'py, T: FromPyObject<'a, 'py, Error = PyErr>> FromPyObject<'a, 'py> for
 
     fn extract(given: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         given.extract().map(|value| Maybe(Some(value)))
+    }
+}
+
+/// A whole number: an int, or a float that is one exactly, as programs write sizes (`1e9`, `size / 2`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Whole<T>(pub T);
+
+impl<T: for<'a, 'py> FromPyObject<'a, 'py, Error = PyErr>> FromPyObject<'_, '_> for Whole<T> {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        // Above, floats are further apart than whole numbers, so that it may have been another one.
+        const EXACT: f64 = 9_007_199_254_740_991.0;
+        if let Ok(float) = given.cast::<PyFloat>() {
+            let value = float.value();
+            if value.fract() != 0.0 || value.abs() > EXACT {
+                return Err(PyTypeError::new_err(format!(
+                    "cannot use {value:?} as a whole number: allowed integers, and floats without a fraction up to 2**53 - 1"
+                )));
+            }
+            return float.call_method0(intern!(given.py(), "__int__"))?.extract().map(Whole);
+        }
+        given.extract().map(Whole)
     }
 }
 

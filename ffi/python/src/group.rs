@@ -1,5 +1,6 @@
 //! Thread-block groups and pipelines, and where an operation runs.
 
+use crate::convert::Whole;
 use crate::current::{Shared, current};
 use crate::errors::raise;
 use antiphon_plan::dsl::{BlockGroup, Misuse, On};
@@ -110,8 +111,8 @@ impl LoopIterationContext {
 #[pymethods]
 impl LoopIterationContext {
     #[new]
-    fn new(unit: i64, num_chunks: i64) -> Self {
-        LoopIterationContext { unit, num_chunks, open: Mutex::new(None) }
+    fn new(unit: Whole<i64>, num_chunks: Whole<i64>) -> Self {
+        LoopIterationContext { unit: unit.0, num_chunks: num_chunks.0, open: Mutex::new(None) }
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {

@@ -1,7 +1,7 @@
 //! `CollectiveProgram`.
 
 use crate::collective::{chunks, own_promise};
-use crate::convert::PolicyArg;
+use crate::convert::{PolicyArg, Whole};
 use crate::current::{Finish, Shared, enter, leave, mode};
 use crate::errors::raise;
 use crate::late::Late;
@@ -69,8 +69,9 @@ impl CollectiveProgram {
 
     #[pyo3(signature = (
         name, collective, num_ranks, instances=1, protocol="Simple", instr_fusion=true, auto_sync=true,
-        replication_policy=PolicyArg(Policy::Interleaved), reuse_resources=false, num_threads_per_block=1024,
-        use_double_scratch_buffer=false, buffer_alignment=16, min_message_size=0, max_message_size=u64::MAX, *,
+        replication_policy=PolicyArg(Policy::Interleaved), reuse_resources=false, num_threads_per_block=Whole(1024),
+        use_double_scratch_buffer=false, buffer_alignment=Whole(16), min_message_size=Whole(0),
+        max_message_size=Whole(u64::MAX), *,
         compatible=false
     ))]
     #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)]
@@ -85,11 +86,11 @@ impl CollectiveProgram {
         auto_sync: bool,
         replication_policy: PolicyArg,
         reuse_resources: bool,
-        num_threads_per_block: u64,
+        num_threads_per_block: Whole<u64>,
         use_double_scratch_buffer: bool,
-        buffer_alignment: u64,
-        min_message_size: u64,
-        max_message_size: u64,
+        buffer_alignment: Whole<u64>,
+        min_message_size: Whole<u64>,
+        max_message_size: Whole<u64>,
         compatible: bool,
     ) -> PyResult<()> {
         self.0.make(|| {
@@ -113,10 +114,10 @@ impl CollectiveProgram {
                 auto_sync,
                 mode: mode(compatible),
                 reuse_resources,
-                threads_per_block: num_threads_per_block,
+                threads_per_block: num_threads_per_block.0,
                 double_scratch: use_double_scratch_buffer,
-                alignment: buffer_alignment,
-                sizes: min_message_size..=max_message_size,
+                alignment: buffer_alignment.0,
+                sizes: min_message_size.0..=max_message_size.0,
                 runtime_sizes: collective
                     .getattr_opt(intern!(py, "runtime_sizes"))?
                     .is_some_and(|yes| yes.is_truthy().unwrap_or(false)),
@@ -335,8 +336,8 @@ impl CollectiveProgram {
     }
 
     #[setter]
-    fn set_num_threads_per_block(&self, num_threads_per_block: u64) -> PyResult<()> {
-        self.0.get()?.amend(|settings| settings.threads_per_block = num_threads_per_block)
+    fn set_num_threads_per_block(&self, num_threads_per_block: Whole<u64>) -> PyResult<()> {
+        self.0.get()?.amend(|settings| settings.threads_per_block = num_threads_per_block.0)
     }
 
     /// Whether successive launches alternate between two halves of scratch.
@@ -357,8 +358,8 @@ impl CollectiveProgram {
     }
 
     #[setter]
-    fn set_buffer_alignment(&self, buffer_alignment: u64) -> PyResult<()> {
-        self.0.get()?.amend(|settings| settings.alignment = buffer_alignment)
+    fn set_buffer_alignment(&self, buffer_alignment: Whole<u64>) -> PyResult<()> {
+        self.0.get()?.amend(|settings| settings.alignment = buffer_alignment.0)
     }
 
     /// Smallest message that the plan accepts, in bytes.
@@ -368,8 +369,8 @@ impl CollectiveProgram {
     }
 
     #[setter]
-    fn set_min_message_size(&self, size: u64) -> PyResult<()> {
-        self.0.get()?.amend(|settings| settings.sizes = size..=*settings.sizes.end())
+    fn set_min_message_size(&self, size: Whole<u64>) -> PyResult<()> {
+        self.0.get()?.amend(|settings| settings.sizes = size.0..=*settings.sizes.end())
     }
 
     /// Largest message that the plan accepts, in bytes.
@@ -379,8 +380,8 @@ impl CollectiveProgram {
     }
 
     #[setter]
-    fn set_max_message_size(&self, size: u64) -> PyResult<()> {
-        self.0.get()?.amend(|settings| settings.sizes = *settings.sizes.start()..=size)
+    fn set_max_message_size(&self, size: Whole<u64>) -> PyResult<()> {
+        self.0.get()?.amend(|settings| settings.sizes = *settings.sizes.start()..=size.0)
     }
 
     fn __repr__(&self) -> PyResult<String> {

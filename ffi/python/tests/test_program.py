@@ -54,6 +54,28 @@ def swap(name="swap", line=None, **settings):
     return program
 
 
+def test_sizes_may_be_floats_that_are_whole():
+    said = {"num_threads_per_block": 512.0, "buffer_alignment": 1e2 / 100 * 64, "min_message_size": 2e3, "max_message_size": 1e9}
+    program = swap(**said)
+    assert {name: options(program)[name] for name in said} == said and isinstance(program.max_message_size, int)
+    program.max_message_size = 3e9
+    assert json.loads(program.to_json())["max_message_size"] == 3_000_000_000
+    assert '"max_message_size": 3000000000' in program.to_json()
+    for loop in (LoopIterationContext(unit=1e6, num_chunks=4 / 2), Loop.iteration(1e6, 2.0)):
+        assert (loop.unit, loop.num_chunks) == (1_000_000, 2)
+    with MSCCLPPProgram("oldest", AllGather(2, 1, True), 2, max_message_size=1e9) as oldest:
+        chunk(0, Buffer.output, 0).put(1, sendtb=0)
+    assert json.loads(oldest.to_json())["max_message_size"] == 10**9
+
+
+@pytest.mark.parametrize("size", [1.5, float("nan"), float("inf"), 2.0**53, "1e9"])
+def test_other_floats_are_refused(size):
+    with pytest.raises(TypeError):
+        swap(max_message_size=size)
+    with pytest.raises(TypeError):
+        LoopIterationContext(size, 1)
+
+
 def test_options_have_the_defaults_of_the_language():
     collective = AllReduce(2, 1, True)
     program = CollectiveProgram("p", collective, 2)

@@ -128,6 +128,24 @@ fn edited(from: &str, to: &str) -> String {
 }
 
 #[test]
+fn whole_floats_are_integers() {
+    let index = |text: &str| format!(r#"{{"buffer_id": 0, "index": {text}, "size": 1}}"#);
+    let whole = read(PACKETS.as_bytes()).unwrap().plan;
+    for text in ["1.0", "1e0", "10e-1", "0.01E+2"] {
+        let plan = read(edited(&index("1"), &index(text)).as_bytes()).unwrap().plan;
+        assert_eq!(compact(&plan), compact(&whole), "{text}");
+    }
+    let sized = |most: &str| edited("1048576", most);
+    let most = |text: &str| read(sized(text).as_bytes()).map(|read| read.plan.max_message_size);
+    assert_eq!(most("1000000000.0").unwrap(), 1_000_000_000);
+    assert_eq!(most("1125899906842624.0").unwrap(), 1 << 50);
+    // Perhaps another number, rounded; and none.
+    for text in ["1125899906842625.0", "1e300", "-1.0", "0.5"] {
+        assert!(most(text).is_err(), "{text}");
+    }
+}
+
+#[test]
 fn errors_say_where_and_what() {
     let legacy = include_str!("samples/legacy-allgather.json");
     let legacy_edited = |from: &str, to: &str| {

@@ -249,6 +249,14 @@ impl<'de> FromJson<'de> for bool {
     }
 }
 
+/// The integer that a number with a point or an exponent is, as programs write that divide. The number comes within a few roundings
+/// of the text's: so far below 2^53 these make a fraction of an integer, and never another one.
+#[allow(clippy::cast_possible_truncation, reason = "it has no fraction, and fits")]
+fn whole(value: f64) -> Option<i64> {
+    const EXACT: f64 = 1_125_899_906_842_624.0;
+    (value.fract() == 0.0 && value.abs() <= EXACT).then_some(value as i64)
+}
+
 impl<'de> FromJson<'de> for u64 {
     fn from_json<D: Deserializer<'de>>(json: D, _: &Trail) -> Result<Self, D::Error> {
         struct Natural;
@@ -261,6 +269,12 @@ impl<'de> FromJson<'de> for u64 {
 
             fn visit_u64<E: Error>(self, value: u64) -> Result<u64, E> {
                 Ok(value)
+            }
+
+            fn visit_f64<E: Error>(self, value: f64) -> Result<u64, E> {
+                whole(value)
+                    .and_then(|whole| whole.try_into().ok())
+                    .ok_or_else(|| E::invalid_value(Unexpected::Float(value), &self))
             }
         }
         json.deserialize_u64(Natural)
@@ -283,6 +297,10 @@ impl<'de> FromJson<'de> for i64 {
 
             fn visit_u64<E: Error>(self, value: u64) -> Result<i64, E> {
                 value.try_into().map_err(|_| E::invalid_value(Unexpected::Unsigned(value), &self))
+            }
+
+            fn visit_f64<E: Error>(self, value: f64) -> Result<i64, E> {
+                whole(value).ok_or_else(|| E::invalid_value(Unexpected::Float(value), &self))
             }
         }
         json.deserialize_i64(Whole)

@@ -44,10 +44,10 @@ class MSCCLPPProgram:
         protocol: str | None = None,
         instr_fusion: bool | None = None,
         replication_policy: ReplicationPolicy | None = None,
-        num_threads_per_block: int | None = None,
+        num_threads_per_block: int | float | None = None,
         use_double_scratch_buffer: bool | None = None,
-        min_message_size: int | None = None,
-        max_message_size: int | None = None,
+        min_message_size: int | float | None = None,
+        max_message_size: int | float | None = None,
         compatible: bool = False,
     ) -> None:
         named: dict[str, Any] = {

@@ -12,6 +12,6 @@ class Loop:
     """The middle stage's way to a pipeline: `with Loop.iteration(unit=..., num_chunks=...) as it:`."""
 
     @staticmethod
-    def iteration(unit: int = 2**20, num_chunks: int = 1) -> LoopIterationContext:
+    def iteration(unit: int | float = 2**20, num_chunks: int | float = 1) -> LoopIterationContext:
         """`LoopIterationContext(unit, num_chunks)`: windows of `unit` bytes over `num_chunks` chunks."""
         return LoopIterationContext(unit, num_chunks)

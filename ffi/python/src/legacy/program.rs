@@ -3,6 +3,7 @@
 use super::argument::Name;
 use super::chunk::Ref;
 use super::raise;
+use crate::convert::Whole;
 use crate::current::{Finish, compile_note, made, mode};
 use crate::lines::Lines;
 use crate::output::{Indent, text};
@@ -108,8 +109,8 @@ impl ChunkProgram {
     #[new]
     #[pyo3(signature = (
         name, collective, num_ranks, chunk_factor, inplace, *, program_ranks, root=0, ranks_per_node=None, instances=1,
-        protocol="Simple", instr_fusion=true, replication_policy="duplicated", num_threads_per_block=1024,
-        use_double_scratch_buffer=false, min_message_size=0, max_message_size=u64::MAX, links=None, compatible=false
+        protocol="Simple", instr_fusion=true, replication_policy="duplicated", num_threads_per_block=Whole(1024),
+        use_double_scratch_buffer=false, min_message_size=Whole(0), max_message_size=Whole(u64::MAX), links=None, compatible=false
     ))]
     #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)]
     fn new(
@@ -125,10 +126,10 @@ impl ChunkProgram {
         protocol: &str,
         instr_fusion: bool,
         replication_policy: &str,
-        num_threads_per_block: u64,
+        num_threads_per_block: Whole<u64>,
         use_double_scratch_buffer: bool,
-        min_message_size: u64,
-        max_message_size: u64,
+        min_message_size: Whole<u64>,
+        max_message_size: Whole<u64>,
         links: Option<Vec<(u64, u64)>>,
         compatible: bool,
     ) -> PyResult<Self> {
@@ -176,9 +177,9 @@ impl ChunkProgram {
             protocol,
             fuse: instr_fusion,
             replication,
-            threads_per_block: num_threads_per_block,
+            threads_per_block: num_threads_per_block.0,
             double_scratch: use_double_scratch_buffer,
-            sizes: min_message_size..=max_message_size,
+            sizes: min_message_size.0..=max_message_size.0,
             links: links.map(|links| links.into_iter().collect()),
             mode: mode(compatible),
             ..Settings::new(name, collective)
