@@ -89,3 +89,13 @@ def test_what_is_not_made_or_made_twice_is_refused():
             Rank()
         with pytest.raises(TypeError):
             MemoryChannel(0, 1, 2)
+
+
+def test_the_hook_of_a_collective_may_be_given_the_program():
+    class Checked(SendRecv):
+        def check(self, prog):
+            super().check(prog)
+            return prog
+
+    assert Checked(2, 1, False).check(7) == 7
+    SendRecv(2, 1, False).check()

@@ -59,8 +59,8 @@ class Collective:
         """
         raise NotImplementedError(f"{type(self).__name__} has no post_condition()")
 
-    def check(self) -> None:
-        """A hook for subclasses; does nothing."""
+    def check(self, prog: object = None) -> None:
+        """A hook for subclasses, of a program; does nothing."""
 
     def __repr__(self) -> str:
         factor, inplace = self.chunk_factor, self.inplace
