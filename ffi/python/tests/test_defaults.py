@@ -6,8 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from ranks import on_ranks
 
+from antiphon import ExecutionPlan, Executor
 from antiphon.__main__ import main
 from antiphon.default_algos import allgather_multi_nodes, allreduce_multi_nodes, reducescatter_multi_nodes
 from antiphon.dsl import jit, presets
@@ -38,8 +41,11 @@ CASES = {
     "allgather": (allgather_multi_nodes, lambda n: AllGather(n, 1, True), 2, 2, None),
     "allgather out of place": (allgather_multi_nodes, lambda n: AllGather(n, 1, False), 3, 2, None),
     "allgather of nodes of one": (allgather_multi_nodes, lambda n: AllGather(n, 1, True), 3, 1, None),
+    "allgather of one node": (allgather_multi_nodes, lambda n: AllGather(n, 1, True), 1, 4, None),
+    "allgather of one node out of place": (allgather_multi_nodes, lambda n: AllGather(n, 1, False), 1, 4, None),
     "reducescatter": (reducescatter_multi_nodes, lambda n: ReduceScatter(n, 1, True), 2, 2, 1),
     "reducescatter by groups": (reducescatter_multi_nodes, lambda n: ReduceScatter(n, 1, True), 2, 3, 2),
+    "reducescatter of one node": (reducescatter_multi_nodes, lambda n: ReduceScatter(n, 1, True), 1, 4, 2),
     "reducescatter of nodes of one": (reducescatter_multi_nodes, lambda n: ReduceScatter(n, 1, True), 3, 1, 1),
 }
 
@@ -69,6 +75,29 @@ def test_they_are_proven_and_run_right(case, auto_sync, tmp_path):
     assert [row["wrong"] for row in json.loads(done.stdout)["rows"]] == [0, 0, 0]
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if "one node" in case])
+def test_those_of_one_node_are_proven(case, tmp_path):
+    program(CASES[case]).write(tmp_path / "plan.json")
+
+    def body(comm):
+        executor = Executor(comm)
+        loaded = executor.load(ExecutionPlan(tmp_path / "plan.json", comm.rank))
+        every = np.arange(64, dtype="int32")
+        own = slice(comm.rank * 16, (comm.rank + 1) * 16)
+        if case.startswith("reducescatter"):
+            whole = every * (comm.rank + 1)
+            executor.run(loaded, whole, whole[own])
+            right = (whole[own] == every[own] * 10).all()
+        else:
+            whole = np.zeros(64, "int32")
+            whole[own] = every[own]
+            executor.run(loaded, whole[own] if "out of place" not in case else every[own].copy(), whole)
+            right = (whole == every).all()
+        return loaded.verdict(), bool(right)
+
+    assert on_ranks(4, body) == [("proven", True)] * 4
+
+
 def test_the_allreduce_keeps_its_shape_without_dependency_syncs():
     plan = json.loads(program(CASES["allreduce by groups"], auto_sync=False).to_json())
     gpu = plan["gpus"][0]
@@ -88,6 +117,7 @@ WRONG = {
         "saw 5 ranks, 2 of them on a node",
     ),
     "one node": (lambda: allreduce_multi_nodes(spec(AllReduce(4, 1, True), 1, 4)), "two or more nodes"),
+    "one rank": (lambda: allgather_multi_nodes(spec(AllGather(1, 1, True), 1, 1)), "two or more in all"),
     "nodes of one": (lambda: allreduce_multi_nodes(spec(AllReduce(2, 1, True), 2, 1)), "saw 1 rank on a node"),
     "more chunks": (lambda: allgather_multi_nodes(spec(AllGather(4, 2, True), 2, 2)), "saw chunk_factor 2"),
     "out of place": (lambda: reducescatter_multi_nodes(spec(ReduceScatter(4, 1, False), 2, 2)), "allowed one in place"),

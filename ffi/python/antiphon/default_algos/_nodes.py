@@ -7,8 +7,8 @@ from antiphon.language import AlgoSpec, BaseBuffer, Chunk, Collective
 __all__ = ["groups", "nodes", "run"]
 
 
-def nodes(spec: AlgoSpec, kind: type[Collective], *, in_place: bool = False) -> tuple[int, int]:
-    """The number of nodes and of ranks on each; ValueError for what the algorithm is not made for."""
+def nodes(spec: AlgoSpec, kind: type[Collective], *, in_place: bool = False, one: bool = True) -> tuple[int, int]:
+    """The number of nodes, with `one` also of a single one, and of ranks on each; ValueError for what the algorithm is not made for."""
 
     def refuse(saw: object, allowed: object) -> ValueError:
         return ValueError(f"cannot make {spec.name!r} over several nodes: saw {saw}, allowed {allowed}")
@@ -18,9 +18,11 @@ def nodes(spec: AlgoSpec, kind: type[Collective], *, in_place: bool = False) -> 
         raise refuse(f"collective {type(collective).__name__}", kind.__name__)
     if spec.protocol != "LL":
         raise refuse(f"protocol {spec.protocol!r}", "LL, since it moves packets")
-    if per_node < 1 or spec.world_size % per_node or spec.world_size == per_node:
+    least = 2 if one else 2 * per_node
+    if per_node < 1 or spec.world_size % per_node or spec.world_size < least:
         raise refuse(
-            f"{spec.world_size} ranks, {per_node} of them on a node", "two or more nodes of equally many ranks"
+            f"{spec.world_size} ranks, {per_node} of them on a node",
+            f"{'one' if one else 'two'} or more nodes of equally many ranks, two or more in all",
         )
     if collective.num_ranks != spec.world_size:
         raise refuse(f"a collective of {collective.num_ranks} ranks", f"world_size, {spec.world_size}")

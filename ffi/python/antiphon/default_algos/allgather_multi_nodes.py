@@ -9,14 +9,13 @@ __all__ = ["allgather_multi_nodes"]
 
 
 def allgather_multi_nodes(spec: AlgoSpec) -> CollectiveProgram:
-    """Allgather of two or more nodes.
+    """Allgather of one node or more.
 
     A rank sends its chunk to the others of its node and, over ports, to the rank at its place of every other node,
     which hands it on to the others of that one. Thread block 0 sends between nodes; then one works for each
-    other rank of the node, and one for each other node.
+    other rank of the node, and one for each other node. On one node ranks send within it alone.
 
-    Raises ValueError for other collectives and protocols, chunk factors but 1, and for ranks that do not fill two nodes
-    or more.
+    Raises ValueError for other collectives and protocols, chunk factors but 1, for ranks that do not fill nodes, and for one alone.
     """
     node_count, per_node = nodes(spec, AllGather)
     with CollectiveProgram.from_spec(spec) as program:
@@ -33,7 +32,8 @@ def allgather_multi_nodes(spec: AlgoSpec) -> CollectiveProgram:
 
             if not spec.in_place:
                 rank.copy(run(output, me), own, tb=0)
-            rank.copy_packets(run(mine, me), own, tb=0)
+            if twins:
+                rank.copy_packets(run(mine, me), own, tb=0)
             for twin in twins:
                 PortChannel(twin, me).read_put_packets(run(scratch[twin], me), run(mine, me), tb=0)
 

@@ -27,7 +27,7 @@ def allreduce_multi_nodes(spec: AlgoSpec, thread_block_group_size: int = 1) -> C
 
     Raises ValueError for other collectives and protocols, and for ranks that do not fill two nodes or more.
     """
-    node_count, per_node = nodes(spec, AllReduce, in_place=True)
+    node_count, per_node = nodes(spec, AllReduce, in_place=True, one=False)
     size = groups(spec, thread_block_group_size)
     if per_node < 2:
         raise ValueError(f"cannot make {spec.name!r}: saw 1 rank on a node, allowed 2 or more")

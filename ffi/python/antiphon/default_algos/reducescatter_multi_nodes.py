@@ -18,14 +18,14 @@ __all__ = ["reducescatter_multi_nodes"]
 
 
 def reducescatter_multi_nodes(spec: AlgoSpec, thread_block_group_size: int = 1) -> CollectiveProgram:
-    """Reduce-scatter in place of two or more nodes.
+    """Reduce-scatter in place of one node or more.
 
     A rank adds up, for its place in every node, what the ranks of its own node have for the rank there, and sends the sum to
     it. A group of `thread_block_group_size` thread blocks works for each other rank of the node, and one for
     each node.
 
-    Raises ValueError for other collectives and protocols, out of place, for chunk factors but 1, and for ranks that do
-    not fill two nodes or more.
+    Raises ValueError for other collectives and protocols, out of place, for chunk factors but 1, for ranks that do not
+    fill nodes, and for one alone.
     """
     node_count, per_node = nodes(spec, ReduceScatter, in_place=True)
     size = groups(spec, thread_block_group_size)
