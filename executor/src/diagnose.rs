@@ -26,7 +26,7 @@ pub fn other_call(own: &str, theirs: &LaunchRecord) -> String {
         return theirs;
     }
     format!(
-        "{theirs} with another root, on another stream or without one, or by another plan of the name"
+        "{theirs} with another root, on another stream or without one, in place or not, or by another plan of the name"
     )
 }
 

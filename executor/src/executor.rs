@@ -57,7 +57,7 @@ pub struct Call<'a> {
     /// The reduction to use in the place of the plan's own; `None` leaves the plan's. All ranks pass the same.
     pub op: Option<ReduceOp>,
     /// This rank's runtime blocks, in elements; for plans with runtime sizes, and for those only. Receive blocks must overlap
-    /// neither each other nor what is sent, except that in place a block sent may be exactly a block received.
+    /// neither each other nor what is sent, except that in place a block sent is exactly the rank's own of those received.
     pub counts: Option<Counts<'a>>,
 }
 
@@ -127,14 +127,15 @@ impl<'a> Call<'a> {
             return Err(plan.lower_error(&LowerError::Element { buffer, bytes, element }));
         }
         let addresses = [self.input.addr() as u64, self.output.addr() as u64];
-        counts
-            .check(&Fit {
-                blocks: plan.layout().ranks[rank as usize].runtime_blocks,
-                elements: buffers.map(|(_, bytes)| bytes / element),
-                starts: self.shares().then(|| addresses.map(|address| address / element)),
-                in_place: plan.layout().in_place,
-            })
-            .map_err(error)
+        let fit = Fit {
+            blocks: plan.layout().ranks[rank as usize].runtime_blocks,
+            elements: buffers.map(|(_, bytes)| bytes / element),
+            starts: self.shares().then(|| addresses.map(|address| address / element)),
+            in_place: plan.layout().in_place,
+            rank,
+        };
+        counts.check(&fit).map_err(error)?;
+        plan.scope().admit_blocks(plan, counts.places(&fit))
     }
 
     /// Whether input and output have memory in common.
@@ -142,6 +143,13 @@ impl<'a> Call<'a> {
         let (input, output) = self.bytes_there();
         let (from, to) = (self.input.addr() as u64, self.output.addr() as u64);
         from < to.saturating_add(output) && to < from.saturating_add(input)
+    }
+
+    /// The fingerprint of a call that has this one by its plan, sizes, types and stream: ranks have to be in place or not alike, but of
+    /// collectives with a root, and where the plan does not tell.
+    pub(crate) fn fingerprint(&self, alike: u64) -> u64 {
+        let told = self.plan.is_sensitive() && !self.plan.collective().has_root();
+        alike ^ u64::from(told && !self.plan.layout().runtime_sizes && self.shares())
     }
 
     /// Whether buffers that share memory do so as calls in place have it.

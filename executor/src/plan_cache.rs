@@ -22,6 +22,8 @@ const KEPT_SIZES: usize = 256;
 pub struct LoadedPlan {
     layout: Layout,
     uses: Vec<Uses>,
+    /// Several ranks have both of their buffers in it.
+    sensitive: bool,
     recut: Recut,
     sized: Mutex<HashMap<CallSizes, Arc<Sized>>>,
     verdict: Verdict,
@@ -73,6 +75,13 @@ pub(crate) struct Sized {
     touches: Vec<OnceLock<Option<Touches>>>,
 }
 
+impl Uses {
+    /// Whether both of the rank's buffers have a part in the plan.
+    pub fn has_both(&self) -> bool {
+        (self.input_read || self.input_written) && (self.output_read || self.output_written)
+    }
+}
+
 impl LoadedPlan {
     /// Checks and lowers a plan; whether it is right is for others to say.
     ///
@@ -87,10 +96,12 @@ impl LoadedPlan {
             |source| ExecutorError::Lower { plan: plan.name.clone(), source: Arc::new(source) };
         let layout = Layout::new(plan).map_err(lower_error)?;
         let (uses, recut) = (uses(&layout), Recut::new(&layout));
+        let sensitive = uses.iter().filter(|uses| uses.has_both()).nth(1).is_some();
         let block_threads = block_threads(plan.num_threads_per_block);
         Ok(LoadedPlan {
             layout,
             uses,
+            sensitive,
             recut,
             sized: Mutex::default(),
             verdict: Verdict::NotVerified,
@@ -176,6 +187,12 @@ impl LoadedPlan {
     /// What stands against sizes that cut scratch differently following each other.
     pub(crate) fn recut(&self) -> &Recut {
         &self.recut
+    }
+
+    /// Whether a rank whose buffers are one memory may meet one that has two in a way in which nobody looked at the plan: it was
+    /// looked at with all ranks alike, and what a rank does with one buffer alone is the same either way.
+    pub(crate) fn is_sensitive(&self) -> bool {
+        self.sensitive
     }
 
     pub(crate) fn uses(&self, rank: u32) -> &Uses {

@@ -2,6 +2,8 @@
 //!
 //! A rank knows its own blocks only. That both sides of a move agree is found out when data is about to move.
 
+use crate::program::CallSizes;
+use crate::schedule::Case;
 use std::fmt;
 
 /// Where a runtime block is in its buffer, in elements.
@@ -112,7 +114,7 @@ pub enum CountsError {
     /// A receive block over what is sent.
     #[error(
         "send block {send} and receive block {receive} share memory; pass buffers that are apart{}",
-        if *.in_place { ", or blocks that are exactly the same" } else { "" }
+        if *.in_place { ", or the block that is sent as exactly the rank's own of those received" } else { "" }
     )]
     Shared {
         /// The block of the input.
@@ -145,8 +147,21 @@ pub struct Fit {
     pub elements: [u64; 2],
     /// The element at which each buffer starts in a common memory; only where the two share memory.
     pub starts: Option<[u64; 2]>,
-    /// Whether the plan may run in place: then a send block may be exactly a receive block.
+    /// Whether the plan may run in place: then a send block may be exactly the receive block that is the rank's [own](Fit::own).
     pub in_place: bool,
+    /// The rank whose blocks they are.
+    pub rank: u32,
+}
+
+impl Fit {
+    /// The receive block on which a send block lies in place: the smaller buffer is the rank's part of the larger.
+    pub fn own(&self, send: usize) -> Option<usize> {
+        let [input, output] = self.blocks.map(u64::from);
+        let sizes = CallSizes { input, output, element: 1, strict: false };
+        let places = Case { sizes, in_place: true, launches: 1 }.places(self.rank);
+        let at = places.input.checked_add(send as u64)?.checked_sub(places.output)?;
+        usize::try_from(at).ok().filter(|_| at < output)
+    }
 }
 
 impl Counts<'_> {
@@ -172,6 +187,21 @@ impl Counts<'_> {
             self.check_overlaps(fit)?;
         }
         Ok(())
+    }
+
+    /// Of blocks that were [checked](Self::check), whether some that is sent lies on the rank's own of those received, and whether some
+    /// lies elsewhere. Empty ones lie nowhere.
+    pub fn places(&self, fit: &Fit) -> [bool; 2] {
+        let lies = |(send, extent): (usize, &Extent)| {
+            let own = fit.own(send).and_then(|own| self.receive.get(own));
+            let starts = fit.starts.zip(own);
+            starts.is_some_and(|([input, output], own)| {
+                let (sent, received) = (input + extent.offset, output + own.offset);
+                (sent, extent.count) == (received, own.count)
+            })
+        };
+        let filled = self.send.iter().enumerate().filter(|(_, extent)| extent.count > 0);
+        filled.map(lies).fold([false; 2], |[on, off], lies| [on | lies, off | !lies])
     }
 
     #[cold]
@@ -201,8 +231,8 @@ impl Counts<'_> {
             let at = receive.partition_point(|&(_, other_end, _)| other_end <= first);
             let shared = receive[at..].iter().take_while(|&&(start, ..)| start < end);
             for &(start, other_end, receive) in shared {
-                let same = (start, other_end) == (first, end);
-                if !(same && fit.in_place) {
+                let own = (start, other_end) == (first, end) && fit.own(send) == Some(receive);
+                if !(own && fit.in_place) {
                     let in_place = fit.in_place;
                     return Err(CountsError::Shared { send, receive, in_place });
                 }
@@ -226,6 +256,7 @@ fn ascending(extents: &[Extent]) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::cmp::Ordering;
 
     #[test]
     fn packed_blocks_follow_each_other() {
@@ -250,6 +281,7 @@ mod tests {
             start in 0u64..20,
             shared: bool,
             in_place: bool,
+            rank in 0u32..3,
         ) {
             let elements = [16u64, 15];
             let fit = Fit {
@@ -257,6 +289,15 @@ mod tests {
                 elements,
                 starts: shared.then_some([10, start]),
                 in_place,
+                rank,
+            };
+            let (sends, receives) = (send.len(), receive.len());
+            let own = |block: usize| match sends.cmp(&receives) {
+                Ordering::Less => Some(block + (rank as usize * sends).min(receives - sends)),
+                Ordering::Equal => Some(block),
+                Ordering::Greater => {
+                    block.checked_sub((rank as usize * receives).min(sends - receives))
+                }
             };
             let range = |extent: &Extent, start: u64| start + extent.offset..start + extent.end().unwrap();
             let inside = |all: &[Extent], len| all.iter().all(|extent| extent.end().unwrap() <= len);
@@ -267,9 +308,12 @@ mod tests {
             let twice = written.iter().enumerate().any(|(position, one)| {
                 written[..position].iter().any(|other| meet(one, other))
             });
-            let crossed = shared && send.iter().any(|extent| {
+            let crossed = shared && send.iter().enumerate().any(|(block, extent)| {
                 let read = range(extent, 10);
-                written.iter().any(|other| meet(&read, other) && !(in_place && read == *other))
+                written.iter().enumerate().any(|(received, other)| {
+                    let owned = in_place && read == *other && own(block) == Some(received);
+                    meet(&read, other) && !owned
+                })
             });
             let right = inside(&send, 16) && inside(&receive, 15) && !twice && !crossed;
             let found = Counts { send: &send, receive: &receive }.check(&fit);

@@ -31,7 +31,7 @@ impl Collectives {
         (in_place, dtype): (bool, DataType),
     ) -> Result<(), ExecutorError> {
         let bytes = check_sizes(buffers, sizes, dtype)?;
-        let world = self.communicator().world();
+        let (rank, world) = (self.communicator().rank(), self.communicator().world());
         let starts = [buffers.0.addr() as u64, buffers.1.addr() as u64];
         let ends = [starts[0].saturating_add(bytes.0), starts[1].saturating_add(bytes.1)];
         let share = starts[0] < ends[1] && starts[1] < ends[0];
@@ -41,6 +41,7 @@ impl Collectives {
             elements: [sizes.0, sizes.1],
             starts: share.then(|| starts.map(|start| start / element)),
             in_place,
+            rank,
         };
         let checked = Counts { send, receive }.check(&fit);
         checked.map_err(|source| ExecutorError::Counts { plan: what.to_owned(), source })

@@ -130,7 +130,8 @@ impl Executor {
         let seq = log.seq + 1;
         let count = log.contexts.launch(&recent.context, seq)?;
         log.seq = seq;
-        log.chain = mix(log.chain, recent.fingerprint);
+        let fingerprint = call.fingerprint(recent.fingerprint);
+        log.chain = mix(log.chain, fingerprint);
         let chain = log.chain;
         // Sooner or later, though nobody makes another.
         if count == 1 || seq.is_multiple_of(RING) {
@@ -147,7 +148,7 @@ impl Executor {
             op: call.op,
             seq,
             count,
-            fingerprint: recent.fingerprint,
+            fingerprint,
             chain,
         })
     }

@@ -56,6 +56,8 @@ pub struct Ready {
     pub buffers: Buffers,
     /// Its runtime blocks.
     blocks: Option<Arc<Words>>,
+    /// What it is, to the kernels of peers.
+    fingerprint: u64,
 }
 
 impl Gpu {
@@ -153,7 +155,8 @@ impl Gpu {
             shared.count_otherwise(CallSeries::Recorded);
             shared.check()?;
         }
-        Ok(Ready { recorded, buffers, blocks })
+        let fingerprint = call.fingerprint(recent.fingerprint);
+        Ok(Ready { recorded, buffers, blocks, fingerprint })
     }
 
     /// Numbers a launch, 0 for one that is recorded. After all that may be refused: the peers count on a launch that has a
@@ -186,7 +189,7 @@ impl Gpu {
         let given = Given {
             input: ready.buffers.input,
             output: ready.buffers.output,
-            fingerprint: recent.fingerprint,
+            fingerprint: ready.fingerprint,
             number,
             late: ready.buffers.copies_back(),
             blocks: ready.blocks.clone(),
@@ -285,7 +288,7 @@ impl Gpu {
     fn count(&self, shared: &Shared, recent: &Recent, call: &Call<'_>) -> u64 {
         let number = recent.context.next();
         let shown = Shown {
-            fingerprint: recent.fingerprint,
+            fingerprint: call.fingerprint(recent.fingerprint),
             bytes: (call.input_bytes, call.output_bytes),
             shape: (call.dtype as u8, call.op.map_or(0, |op| op as u8 + 1)),
             name: recent.plan.name(),

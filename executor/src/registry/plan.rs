@@ -176,6 +176,9 @@ impl RegisteredPlan {
         if let Some(trespass) = &self.trespass {
             return Err(trespass.clone());
         }
+        if rooted && self.lowered.is_sensitive() {
+            return Err(Misfit::Mixed);
+        }
         if let Some(op) = question.op
             && self.terms.ops.is_empty()
             && self.said.iter().any(|&said| said != op)

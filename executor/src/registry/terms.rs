@@ -83,6 +83,9 @@ pub enum Misfit {
     /// It is for calls in place (`true`) or out of place (`false`), and the call is the other.
     #[error("is for calls {}", if *.0 { "in place" } else { "out of place" })]
     InPlace(bool),
+    /// Ranks need not be in place alike, and this one uses both buffers of several ranks: nobody knows whether it is right then.
+    #[error("uses both buffers of several ranks, which may be in place and not in one call")]
+    Mixed,
     /// The message is too small or too large; in bytes of the call's larger buffer.
     #[error("is for messages of {min} to {max} bytes")]
     Bytes {

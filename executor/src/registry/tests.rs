@@ -211,7 +211,7 @@ fn every_rule_of_fitting_is_said() {
             plan("p", Broadcast, same),
             Terms { root: Some(0), ..terms() },
             question(&Broadcast),
-            None,
+            Some("uses both buffers of several ranks"),
         ),
         (plan("p", AllToAllV, same), terms(), question(&AllToAllV), Some("has no runtime sizes")),
         (

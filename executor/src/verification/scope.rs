@@ -58,7 +58,7 @@ impl Scope {
                 allowed: "min and max, for which it is right; leave the operator out, or turn verification off",
             });
         }
-        // Runtime blocks are looked at by themselves.
+        // Runtime blocks are looked at by themselves: `admit_blocks`.
         if plan.layout().runtime_sizes {
             return Ok(());
         }
@@ -81,8 +81,39 @@ impl Scope {
             (true, false) if !call.is_empty() && !self.has_one(plan, rank) => Some("out of place"),
             _ => None,
         };
-        match (self.elsewhere, other) {
-            (Some(false), Some(place)) => Err(ExecutorError::Argument {
+        other.map_or(Ok(()), |place| self.admit_place(plan, place))
+    }
+
+    /// Whether a call with runtime blocks, of which some lie in place, or some elsewhere, is none for which its plan is wrong. (Of a plan
+    /// for buffers apart none lie in place.)
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn admit_blocks(
+        self,
+        plan: &LoadedPlan,
+        [own, elsewhere]: [bool; 2],
+    ) -> Result<(), ExecutorError> {
+        if !plan.layout().in_place || !elsewhere || *plan.verdict() == Verdict::NotVerified {
+            return Ok(());
+        }
+        if own {
+            return Err(ExecutorError::Argument {
+                what: "run a plan",
+                saw: format!("blocks in place and others for plan `{}`", plan.name()),
+                allowed: "all blocks that are sent in place, or none of them",
+            });
+        }
+        self.admit_place(plan, "out of place")
+    }
+
+    /// Whether a plan is not known to be wrong in this place, which is not that for which it is written.
+    fn admit_place(self, plan: &LoadedPlan, place: &str) -> Result<(), ExecutorError> {
+        // Of a collective with a root each rank may do as it likes, and what of all of them is right need not be of some.
+        let mixed =
+            (plan.collective().has_root() || plan.layout().runtime_sizes) && plan.is_sensitive();
+        match self.elsewhere.filter(|&right| !(right && mixed)) {
+            Some(false) => Err(ExecutorError::Argument {
                 what: "run a plan",
                 saw: format!("plan `{}`, which is not right {place}", plan.name()),
                 allowed: if plan.layout().in_place {
@@ -91,20 +122,17 @@ impl Scope {
                     "an input and an output of their own; use a plan that is written for it, or turn verification off"
                 },
             }),
-            (None, Some(place)) => {
+            None => {
                 plan.warn_of_place(place);
                 Ok(())
             }
-            _ => Ok(()),
+            Some(true) => Ok(()),
         }
     }
 
     /// Whether a rank has a part in one buffer of a plan alone, as those that are not the root of a collective may: what else its caller
     /// passes is nobody's.
     fn has_one(self, plan: &LoadedPlan, rank: u32) -> bool {
-        let uses = plan.uses(rank);
-        let both =
-            (uses.input_read || uses.input_written) && (uses.output_read || uses.output_written);
-        self.root.is_some_and(|root| root != rank) && !both
+        self.root.is_some_and(|root| root != rank) && !plan.uses(rank).has_both()
     }
 }

@@ -347,6 +347,16 @@ fn outcome(
     op: Option<ReduceOp>,
     in_place: bool,
 ) -> Result<Vec<[u32; 4]>, ExecutorError> {
+    outcome_of(options, plan, op, [in_place; 2])
+}
+
+/// The same of ranks that may be in place and not.
+fn outcome_of(
+    options: &Options,
+    plan: &Plan,
+    op: Option<ReduceOp>,
+    in_place: [bool; 2],
+) -> Result<Vec<[u32; 4]>, ExecutorError> {
     let ranks = pair(options);
     std::thread::scope(|scope| {
         let run = |(rank, communicator): (usize, &Communicator)| {
@@ -354,6 +364,7 @@ fn outcome(
             let loaded = executor.load(plan)?;
             let (mut input, mut output) = ([rank as u32 + 1; 4], [0; 4]);
             let from = input.as_mut_ptr().cast::<u8>();
+            let in_place = in_place[rank];
             let to = if in_place { from } else { output.as_mut_ptr().cast() };
             let call = Call::new(&loaded, DataType::U32, (from, 16), (to, 16));
             // SAFETY: both buffers hold 16 bytes and outlive the call.
@@ -382,6 +393,44 @@ fn a_call_for_which_a_plan_is_not_right_is_refused_and_runs_if_nobody_looks() {
         assert!(error.contains("`narrow`") && error.contains("verification off"), "{error}");
         outcome(&options().with_verification(false), &narrow(twice), op, in_place).unwrap();
     }
+}
+
+/// Each rank's output is written by the other before that has read its input: right if both ranks are in place, or neither is, as the
+/// verifier has found.
+#[test]
+fn ranks_are_in_place_alike_where_a_plan_tells() {
+    let plan = Algorithm::AllReduceTwoShotPackets.plan(Shape::new(2)).unwrap();
+    for in_place in [false, true] {
+        assert_eq!(outcome(&options(), &plan, None, in_place).unwrap(), [[3; 4]; 2]);
+    }
+    for in_place in [[false, true], [true, false]] {
+        let error = outcome_of(&options(), &plan, None, in_place).unwrap_err();
+        assert!(error.cause().to_string().contains("in place or not"), "{error}");
+    }
+}
+
+/// Of collectives with a root each rank may do as it likes.
+#[test]
+fn no_built_in_algorithm_with_a_root_tells_who_is_in_place() {
+    let mut seen = 0;
+    for algorithm in Algorithm::ALL {
+        let shapes = [2, 3, 4, 8].into_iter().flat_map(|ranks| {
+            [(1, false), (1, true), (2, false), (2, true)].map(|(nodes, in_place)| Shape {
+                nodes,
+                in_place,
+                ..Shape::new(ranks)
+            })
+        });
+        for shape in shapes {
+            let Ok(plan) = algorithm.plan(shape) else { continue };
+            let loaded = LoadedPlan::new(&plan).unwrap();
+            if loaded.collective().has_root() {
+                assert!(!loaded.is_sensitive(), "{} of {shape:?}", algorithm.name());
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 8, "{seen}");
 }
 
 #[test]
@@ -416,6 +465,49 @@ fn buffers_that_share_bytes_do_so_as_calls_in_place_or_are_refused() {
                 error.is_empty() || error.contains("which share some, for plan `copy`"),
                 "{error}"
             );
+        }
+    }
+}
+
+/// A plan for calls in place leaves the rank's own block as it is.
+#[test]
+fn runtime_blocks_lie_in_place_where_the_plan_is_right_there_alone() {
+    use antiphon_plan::counts::{Counts, Extent};
+    let p = ProgramBuilder::new("sends", Collective::AllGatherV, 2).in_place(true);
+    let p = p.runtime_blocks(1, 2);
+    let channel = [p.channel(0, 1)];
+    for rank in 0..2 {
+        let block = p.block(rank);
+        block.put(p.input(rank).all(), p.output(1 - rank).chunk(rank));
+        block.signal(&channel);
+        block.wait(&channel);
+    }
+    let plan = p.build().unwrap();
+    let mut memory = [0u32; 16];
+    let base = memory.as_mut_ptr().cast::<u8>();
+    let receive = [Extent::new(0, 2), Extent::new(2, 2)];
+    for verification in [true, false] {
+        let ranks = pair(&options().with_verification(verification));
+        let executor = Executor::new(&ranks[1]);
+        let loaded = executor.load(&plan).unwrap();
+        for (at, count, expected) in [
+            (8, 2, None),
+            (0, 2, Some("send block 0 and receive block 0 share memory")),
+            (32, 2, verification.then_some("which is not right out of place")),
+            (32, 0, None),
+        ] {
+            let send = [Extent::new(0, count)];
+            let from = (base.wrapping_add(at).cast_const(), 8);
+            let call = Call::new(&loaded, DataType::U32, from, (base, 16));
+            let checked =
+                executor.check(&call.with_counts(Counts { send: &send, receive: &receive }));
+            let error = checked.err().map(|error| error.to_string());
+            let right = match (&error, expected) {
+                (Some(error), Some(part)) => error.contains(part),
+                (None, None) => true,
+                _ => false,
+            };
+            assert!(right, "{count} elements at {at}, {verification}: {error:?}");
         }
     }
 }

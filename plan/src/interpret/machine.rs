@@ -144,6 +144,7 @@ impl<'a, V: Value> Interpreter<'a, V> {
                 elements: [memory.input.len() as u64, memory.output.len() as u64],
                 starts: Some([memory.input.start as u64, memory.output.start as u64]),
                 in_place: layout.in_place,
+                rank: rank as u32,
             };
             counts.check(&fit).map_err(error)?;
         }
