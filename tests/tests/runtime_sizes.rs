@@ -428,7 +428,7 @@ fn what_does_not_fit_is_refused_at_the_door() {
         };
         refused(call, "says no counts");
         let apart = "share memory; pass buffers that are apart";
-        let same = "or blocks that are exactly the same";
+        let same = "or the block that is sent as exactly the rank's own";
         let cases: [(Call<'_>, Vec<Extent>, Vec<Extent>, &str); 11] = [
             (fixed, two.clone(), two.clone(), "no runtime sizes"),
             (call, vec![e(0, 8)], two.clone(), "saw 1 send blocks, allowed 2"),
