@@ -135,11 +135,16 @@ type Range = (u64, u64, u64, u64);
 const MOST_RANGES: usize = 64;
 
 impl Written {
-    /// The count of posts that must have landed before `launch` may write to a range; `None` for none.
-    pub fn before(&mut self, launch: u64, (region, start, end): (u64, u64, u64)) -> Option<u64> {
-        if self.launch != launch {
-            // What earlier launches wrote has been read, or nobody wants it.
-            self.launch = launch;
+    /// The count of posts that must have landed before `launch` may write to a range; `None` for none. Of a plan that is `loose`, what earlier
+    /// launches wrote counts, too.
+    pub fn before(
+        &mut self,
+        launch: u64,
+        loose: bool,
+        (region, start, end): (u64, u64, u64),
+    ) -> Option<u64> {
+        if std::mem::replace(&mut self.launch, launch) != launch && !loose {
+            // It has been read, or is over.
             self.ranges.clear();
         }
         let meets = |range: &&Range| range.0 == region && start < range.2 && range.1 < end;
@@ -335,7 +340,7 @@ mod tests {
     fn a_write_to_bytes_that_the_launch_wrote_waits_for_the_earlier_one() {
         let mut written = Written::default();
         let at = |start, end| (7, start, end);
-        assert_eq!(written.before(1, at(0, 8)), None);
+        assert_eq!(written.before(1, false, at(0, 8)), None);
         written.note(at(0, 8), 1);
         written.note(at(8, 16), 2);
         written.note(at(32, 40), 5);
@@ -346,9 +351,10 @@ mod tests {
             (at(4, 33), Some(5)),
             ((8, 0, 64), None),
         ] {
-            assert_eq!(written.before(1, range), waits, "{range:?}");
+            assert_eq!(written.before(1, false, range), waits, "{range:?}");
         }
-        assert_eq!(written.before(2, at(0, 8)), None, "another launch");
+        assert_eq!(written.before(2, true, at(0, 8)), Some(2), "another launch of a loose plan");
+        assert_eq!(written.before(3, false, at(0, 8)), None, "another launch");
     }
 
     #[test]
@@ -357,7 +363,11 @@ mod tests {
         for step in 0..1000 {
             for block in 0..16 {
                 let start = 100_000 * block + 8 * step;
-                assert_eq!(written.before(1, (0, start, start + 8)), None, "{step} of {block}");
+                assert_eq!(
+                    written.before(1, false, (0, start, start + 8)),
+                    None,
+                    "{step} of {block}"
+                );
                 written.note((0, start, start + 8), 16 * step + block + 1);
             }
         }
@@ -366,12 +376,12 @@ mod tests {
     #[test]
     fn of_many_ranges_none_is_forgotten() {
         let mut written = Written::default();
-        assert_eq!(written.before(3, (0, 0, 1)), None);
+        assert_eq!(written.before(3, false, (0, 0, 1)), None);
         for number in 0..1000 {
             written.note((number % 2, 16 * number, 16 * number + 8), number + 1);
         }
         for number in 0..1000 {
-            let found = written.before(3, (number % 2, 16 * number, 16 * number + 1));
+            let found = written.before(3, false, (number % 2, 16 * number, 16 * number + 1));
             assert!(found.is_some_and(|posted| posted > number), "{number}: {found:?}");
         }
         assert!(written.ranges.len() <= MOST_RANGES);

@@ -148,6 +148,11 @@ impl Recut {
         Recut { loose, strangers, unread }
     }
 
+    /// Whether some transfer to scratch may land when all ranks have completed the launch.
+    pub fn is_loose(&self) -> bool {
+        self.loose
+    }
+
     /// Whether scratch may be cut anew; `near` says which ranks are on one node, and hear of everything that their own do.
     pub fn is_safe(&self, told: Told, near: impl Fn(u32, u32) -> bool) -> bool {
         let is_over = |unread: &Unread| {

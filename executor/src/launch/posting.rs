@@ -125,8 +125,9 @@ impl Posting for Poster<'_> {
         };
         let range = (region, at, at.saturating_add(bytes));
         let seq = self.launch.order.seq;
+        let loose = self.launch.context.plan.recut().is_loose();
         let far = self.far[to.rank as usize].as_mut();
-        let earlier = far.and_then(|far| far.written.before(seq, range));
+        let earlier = far.and_then(|far| far.written.before(seq, loose, range));
         if let Some(posted) = earlier
             && !self.landed(to.rank, posted)?
         {
