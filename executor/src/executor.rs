@@ -223,6 +223,18 @@ impl Executor {
     /// for another number of ranks; [`Refuted`](ExecutorError::Refuted) if it is shown to go wrong, unless
     /// [`Options::verification`](crate::Options::verification) is off.
     pub fn load(&self, plan: &Plan) -> Result<Arc<LoadedPlan>, ExecutorError> {
+        self.loaded(plan).map(Arc::new)
+    }
+
+    /// Loads a plan that is right whichever ranks are in place, as those are that are built in for calls by name.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub(crate) fn load_mixed(&self, plan: &Plan) -> Result<Arc<LoadedPlan>, ExecutorError> {
+        self.loaded(plan).map(|loaded| Arc::new(loaded.with_mixtures()))
+    }
+
+    fn loaded(&self, plan: &Plan) -> Result<LoadedPlan, ExecutorError> {
         let loaded = LoadedPlan::new(plan)?;
         self.fits(&loaded)?;
         let shared = &self.communicator.shared;
@@ -231,7 +243,7 @@ impl Executor {
         }
         reach::prepare(shared, &loaded)?;
         let (verdict, scope) = self.judge(plan, &loaded)?;
-        Ok(Arc::new(loaded.with_verdict(verdict, scope)))
+        Ok(loaded.with_verdict(verdict, scope))
     }
 
     /// What is known of a plan; an error if it is refuted.

@@ -289,7 +289,7 @@ impl Service {
         if let Some(called) = self.called {
             plan.name = called.to_owned();
         }
-        let plan = executor.load(&plan)?;
+        let plan = executor.load_mixed(&plan)?;
         Ok(Served::Plan(Arc::clone(lock(&self.built_in).entry(key).or_insert(plan))))
     }
 
