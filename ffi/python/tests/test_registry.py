@@ -46,8 +46,8 @@ def handle(name, constraint=Constraint(), tags=()):
     return PlanHandle(f"{name} {constraint}", name, ExecutionPlan(PLANS / f"{name}.json"), set(tags), constraint)
 
 
-def keep(tmp_path, **more):
-    """An "allreduce" in which every rank keeps what it has: who is served by it can tell."""
+def keep(tmp_path, only=None, **more):
+    """An "allreduce" in which every rank, or only this one, keeps what it has: who is served by it can tell."""
     rank = {
         "input_chunks": 1, "output_chunks": 1, "scratch_chunks": 0, "channels": [], "remote_buffers": [], "semaphores": [],
         "threadblocks": [{"id": 0, "channels": [], "remote_buffer_refs": [], "ops": [{
@@ -56,7 +56,8 @@ def keep(tmp_path, **more):
     }  # fmt: skip
     text = {
         "name": "keep", "collective": "allreduce", "protocol": "Simple", "inplace": False, "reuse_resources": False,
-        "gpus": [{"id": id, **rank} for id in range(WORLD)], "num_threads_per_block": 1024,
+        "gpus": [{"id": id, **rank, **({} if only in (None, id) else {"threadblocks": []})} for id in range(WORLD)],
+        "num_threads_per_block": 1024,
         "use_double_scratch_buffer": False, "buffer_alignment": 16, "min_message_size": 0, "max_message_size": 1 << 30,
         **more,
     }  # fmt: skip
@@ -448,10 +449,14 @@ def test_what_cannot_be_registered_is_refused_and_leaves_what_was(registry, tmp_
 
 
 def test_a_plan_with_a_root_serves_that_root(registry, tmp_path):
-    rooted = keep(tmp_path, collective="broadcast", name="own")
+    rooted = keep(tmp_path, only=1, collective="broadcast", name="own")
     call = {**CALL, "collective": "broadcast"}
     registry.register_plan(rooted)
     assert registry.select(**call) is None
+    # Ranks may be in place or not, one by one, which nobody looks into.
+    mixed = keep(tmp_path, collective="broadcast", name="mixed")
+    registry.register_plan(PlanHandle("mixed-1", "mixed", mixed.plan, set(), Constraint(root=1)))
+    assert registry.select(**call, hints={"root": 1}) is None
     said = PlanHandle("own-2", "own", rooted.plan, set(), Constraint(root=1))
     registry.register_plan(said)
     assert registry.select(**call, hints={"root": 1}) is said and registry.select(**call, hints={"root": 0}) is None
