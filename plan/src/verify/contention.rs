@@ -1,7 +1,7 @@
 //! Which counters several blocks contend for, so that the order in which they come matters.
 
 use super::sync::Usage;
-use crate::program::{Access, Area, Instruction, Layout, RankLayout};
+use crate::program::{Access, Area, Block, Instruction, Layout, RankLayout};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Positions of every rank's counters among those of all ranks, and which of them are contended for.
@@ -167,12 +167,22 @@ impl Contention {
     }
 }
 
+/// Visits a block's instructions in their order, and those of a pipeline's body again behind it: a body follows itself.
+fn in_order(own: &RankLayout, block: &Block, mut visit: impl FnMut(usize)) {
+    for at in block.code.range() {
+        visit(at);
+        if let Instruction::LoopEnd { begin } = own.instructions[at] {
+            (block.code.start as usize + begin as usize..at).for_each(&mut visit);
+        }
+    }
+}
+
 /// The channels that threads of one block give to without having met in between.
 fn loose_channels(own: &RankLayout, threads: &[u32]) -> BTreeSet<u32> {
     let mut loose = BTreeSet::new();
     for block in &own.blocks {
         let mut users: BTreeMap<u32, u32> = BTreeMap::new();
-        let mut visit = |at: usize| match own.instructions[at] {
+        let visit = |at: usize| match own.instructions[at] {
             Instruction::BlockSync | Instruction::Barrier { .. } => users.clear(),
             Instruction::Signal { channel, .. }
             | Instruction::Post { channel, .. }
@@ -182,13 +192,7 @@ fn loose_channels(own: &RankLayout, threads: &[u32]) -> BTreeSet<u32> {
             }
             _ => {}
         };
-        for at in block.code.range() {
-            visit(at);
-            if let Instruction::LoopEnd { begin } = own.instructions[at] {
-                // A body follows itself.
-                (block.code.start as usize + begin as usize..at).for_each(&mut visit);
-            }
-        }
+        in_order(own, block, visit);
     }
     loose
 }
@@ -211,7 +215,7 @@ fn early(
     for block in &own.blocks {
         // The threads that may still wait; all of them where they share what waits.
         let (mut waiting, mut all_wait) = (BTreeSet::new(), false);
-        let mut visit = |at: usize| {
+        let visit = |at: usize| {
             let instruction = &own.instructions[at];
             let thread = threads[at];
             let others = waiting.iter().any(|&other| other != thread);
@@ -239,13 +243,7 @@ fn early(
                 _ => {}
             }
         };
-        for at in block.code.range() {
-            visit(at);
-            if let Instruction::LoopEnd { begin } = own.instructions[at] {
-                // A body follows itself.
-                (block.code.start as usize + begin as usize..at).for_each(&mut visit);
-            }
-        }
+        in_order(own, block, visit);
     }
     early
 }
