@@ -70,6 +70,7 @@ pub(crate) struct Uses {
 #[derive(Debug)]
 pub(crate) struct Sized {
     sizes: CallSizes,
+    admitted: OnceLock<Result<(), LowerError>>,
     programs: Vec<OnceLock<Result<Program, LowerError>>>,
     silent: Vec<OnceLock<bool>>,
     touches: Vec<OnceLock<Option<Touches>>>,
@@ -215,9 +216,19 @@ impl LoadedPlan {
         let programs = (0..self.ranks()).map(|_| OnceLock::new()).collect();
         let silent = (0..self.ranks()).map(|_| OnceLock::new()).collect();
         let touches = (0..self.ranks()).map(|_| OnceLock::new()).collect();
-        let sized = Arc::new(Sized { sizes, programs, silent, touches });
+        let sized = Arc::new(Sized { sizes, admitted: OnceLock::new(), programs, silent, touches });
         kept.insert(sizes, Arc::clone(&sized));
         sized
+    }
+
+    /// The byte ranges for a call, which all ranks may make.
+    ///
+    /// # Errors
+    /// Why not, on all ranks alike.
+    pub(crate) fn admit(&self, sizes: CallSizes) -> Result<Arc<Sized>, ExecutorError> {
+        let sized = self.sized(sizes);
+        sized.admitted(&self.layout).map_err(|error| self.lower_error(error))?;
+        Ok(sized)
     }
 
     pub(crate) fn lower_error(&self, source: &LowerError) -> ExecutorError {
@@ -251,6 +262,11 @@ impl Sized {
     /// What is touched of a rank's buffers, found on first use.
     pub fn touches(&self, layout: &Layout, rank: u32) -> Option<&Touches> {
         self.touches[rank as usize].get_or_init(|| Touches::new(layout, self, rank)).as_ref()
+    }
+
+    /// What all ranks say alike: a call that one refuses, all refuse.
+    pub fn admitted(&self, layout: &Layout) -> Result<(), &LowerError> {
+        self.admitted.get_or_init(|| layout.admits(self.sizes)).as_ref().copied()
     }
 
     /// The byte ranges of a rank, made on first use.

@@ -154,3 +154,41 @@ fn another_reduction_is_told_though_nobody_looks_for_buffers() {
     let error = outcomes[0].0.as_ref().unwrap_err();
     assert!(matches!(error, ExecutorError::Mismatch { peer: 1, .. }), "{error}");
 }
+
+/// A plan in which rank 1 alone cannot move chunks that are not equally long.
+fn shifted() -> Plan {
+    let program = ProgramBuilder::new("shifted", Collective::AllReduce, 2).chunk_counts(2, 2);
+    for (rank, to) in [(0, 0), (1, 1)] {
+        let tb = program.block(rank);
+        tb.copy(program.input(rank).chunk(0), program.output(rank).chunk(to));
+    }
+    program.build().unwrap()
+}
+
+#[test]
+fn sizes_that_one_rank_cannot_move_are_refused_by_all() {
+    let (plan, plenty) = (shifted(), [2u32; 16]);
+    let refused = |rank: Communicator| {
+        let executor = Executor::new(&rank);
+        let loaded = executor.load(&plan).unwrap();
+        let call = |elements: u64, output: &mut [u32; 16]| {
+            let from = (plenty.as_ptr().cast(), 4 * elements);
+            let to = (output.as_mut_ptr().cast(), 4 * elements);
+            // SAFETY: both arrays have at most so many elements, and outlive the call.
+            unsafe { executor.run(&Call::new(&loaded, DataType::U32, from, to)) }
+        };
+        let mut output = [0; 16];
+        let error = call(13, &mut output).unwrap_err();
+        // Nothing of it is left behind.
+        call(16, &mut output).unwrap();
+        assert_eq!(output[8 * rank.rank() as usize], 2);
+        error.to_string()
+    };
+    let ranks = Communicator::in_process(2, &options()).unwrap();
+    let errors = std::thread::scope(|scope| {
+        let ranks = ranks.into_iter().map(|rank| scope.spawn(|| refused(rank)));
+        ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert!(errors[0].contains("rank 1") && errors[0].contains("32 bytes"), "{}", errors[0]);
+    assert_eq!(errors[0], errors[1]);
+}

@@ -63,9 +63,8 @@ impl Executor {
     fn meet(&self, plan: &Arc<LoadedPlan>, shape: Shape) -> Result<Recent, ExecutorError> {
         let shared = &self.communicator.shared;
         let Shape { sizes, dtype, op, stream, .. } = shape;
-        let sized = plan.sized(sizes);
-        // Refused before it takes a number: a call that one rank refuses, all refuse.
-        sized.program(plan.layout(), shared.rank).map_err(|error| plan.lower_error(error))?;
+        // Refused before it takes a number.
+        let sized = plan.admit(sizes)?;
         let mut log = shared.log();
         let stream = stream.map_or(0, |id| log.stream(id));
         let op = op.map_or(0, |op| op as u64 + 1);

@@ -328,7 +328,7 @@ impl Gpu {
         Ok(Arc::clone(self.copies.get_or_init(|| made)))
     }
 
-    /// What stands for the context of a call on all ranks. A call that one rank refuses, all refuse, before it takes a number.
+    /// What stands for the context of a call on all ranks. A call that is refused is so before it takes a number.
     fn key(
         &self,
         shared: &Shared,
@@ -337,8 +337,7 @@ impl Gpu {
     ) -> Result<ContextKey, ExecutorError> {
         let plan = call.plan;
         Gpu::admits(shared, plan)?;
-        let sized = plan.sized(shape.sizes);
-        sized.program(plan.layout(), shared.rank).map_err(|error| plan.lower_error(error))?;
+        plan.admit(shape.sizes)?;
         let stream = shared.log().lane(shape.lane);
         ContextKey::new(shared, plan, stream, shape.sizes, Told::Unread)
     }

@@ -5,11 +5,13 @@
 //! - `blocks` does so for the references of plans with runtime sizes;
 //! - `ports` does so for transfers that proxies make;
 //! - `order` strengthens relaxed signals and waits that data movement relies on;
+//! - `even` tells whether moves suit all sizes that suit the buffers;
 //! - `sizes` is the chunk arithmetic, `ranges` applies it to every move of a rank;
 //! - `fingerprint` is the content hash that ranks compare before they run together.
 
 mod blocks;
 mod error;
+mod even;
 mod fingerprint;
 mod layout;
 mod order;
@@ -34,6 +36,8 @@ use crate::program::{Layout, Span};
 pub(crate) struct Geometry {
     pub(crate) rules: sizes::SizeRules,
     pub(crate) ranks: Vec<RankGeometry>,
+    /// Ranks that may refuse sizes that suit all buffers, ascending.
+    particular: Vec<u32>,
 }
 
 /// The chunk references of one rank.
@@ -104,6 +108,9 @@ impl Layout {
         let mut rules = sizes::SizeRules::new(plan, packets);
         let (layouts, mut geometries): (Vec<_>, Vec<_>) = ranks.into_iter().unzip();
         layout::place_chunks(plan, &layouts, &mut geometries, &mut rules)?;
+        let ranks = (0u32..).zip(&geometries);
+        let particular = ranks.filter(|(_, own)| own.is_particular(&rules)).map(|(rank, _)| rank);
+        let particular = particular.collect();
         Ok(Layout {
             name: plan.name.clone(),
             fingerprint: fingerprint::fingerprint(plan),
@@ -117,7 +124,7 @@ impl Layout {
             in_place: plan.in_place,
             runtime_sizes: plan.runtime_sizes,
             port: first_port(plan),
-            geometry: Geometry { rules, ranks: geometries },
+            geometry: Geometry { rules, ranks: geometries, particular },
         })
     }
 }

@@ -41,7 +41,8 @@ impl Layout {
         Ok(program)
     }
 
-    /// Whether a call may have these sizes; cheap, for who chooses among plans.
+    /// Whether all ranks may make a call of these sizes, so that one refuses what another would. Cheap but for plans whose moves
+    /// do not suit all sizes that suit the buffers.
     ///
     /// # Errors
     /// Why not: any [`LowerError`] that is about sizes.
@@ -49,7 +50,8 @@ impl Layout {
         if self.runtime_sizes {
             return Ok(());
         }
-        self.geometry.rules.slots(&self.collective, sizes, Limits::OfThePlan).map(drop)
+        self.geometry.rules.slots(&self.collective, sizes, Limits::OfThePlan)?;
+        self.geometry.particular.iter().try_for_each(|&rank| self.program(rank, sizes).map(drop))
     }
 
     /// The distance of chunks at these sizes, where it is one for all buffers of all ranks and every chunk is as long.

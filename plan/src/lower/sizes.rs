@@ -35,6 +35,8 @@ pub(crate) struct Shape {
     pub(crate) reach: [u64; 2],
     /// The largest number of scratch slots of a rank of this shape.
     pub(super) scratch: u64,
+    /// Whether a block of the input is a block of the output in every call, in bytes and in chunks.
+    pub(super) alike: bool,
 }
 
 /// A chunk index as whole blocks and the chunks after them.
@@ -104,6 +106,23 @@ pub(crate) enum Limits {
     Ignored,
 }
 
+/// How many equal parts input and output have, where the collective ties the size of the one to that of the other.
+fn parts(collective: &Collective, ranks: u64) -> Option<[u64; 2]> {
+    match collective {
+        Collective::AllGather | Collective::Gather => Some([1, ranks]),
+        Collective::ReduceScatter | Collective::Scatter => Some([ranks, 1]),
+        Collective::AllReduce
+        | Collective::AllToAll
+        | Collective::Broadcast
+        | Collective::Reduce => Some([1, 1]),
+        Collective::AllToAllV
+        | Collective::AllGatherV
+        | Collective::SendRecv
+        | Collective::Test
+        | Collective::Other(_) => None,
+    }
+}
+
 /// The buffer whose size is that of the message: 0 for the input, 1 for the output.
 pub(crate) fn message_side(collective: &Collective) -> usize {
     usize::from(matches!(collective, Collective::AllGather | Collective::Gather))
@@ -135,6 +154,7 @@ impl SizeRules {
     /// The rules of `plan`; `reach` is filled in while its operations are lowered.
     pub(super) fn new(plan: &Plan, packets: bool) -> Self {
         let ranks = plan.gpus.len() as u64;
+        let parts = parts(&plan.collective, ranks);
         let divided = match plan.collective {
             Collective::AllGather | Collective::Gather => [false, true],
             Collective::ReduceScatter | Collective::Scatter => [true, false],
@@ -157,7 +177,11 @@ impl SizeRules {
                     let whole = divided[side] && chunks[side].is_multiple_of(ranks);
                     if whole { chunks[side] / ranks } else { chunks[side] }
                 });
-                rules.shapes.push(Shape { chunks, per_block, ..Shape::default() });
+                let same = |[input, output]: [u64; 2]| {
+                    input.checked_mul(chunks[1]) == output.checked_mul(chunks[0])
+                };
+                let alike = per_block[0] == per_block[1] && parts.is_some_and(same);
+                rules.shapes.push(Shape { chunks, per_block, alike, ..Shape::default() });
                 rules.shapes.len() - 1
             });
             rules.shapes[at].scratch = rules.shapes[at].scratch.max(gpu.scratch_chunks);
@@ -250,30 +274,16 @@ impl SizeRules {
         let shape = |rule: String| {
             Err(LowerError::Shape { collective: collective.clone(), input, output, rule })
         };
-        if self.constrains(0) && self.constrains(1) {
-            let ranks = self.ranks;
-            let (fits, rule) = match collective {
-                Collective::AllGather | Collective::Gather => (
-                    input.checked_mul(ranks) == Some(output),
-                    format!("the output must be {ranks} inputs"),
-                ),
-                Collective::ReduceScatter | Collective::Scatter => (
-                    output.checked_mul(ranks) == Some(input),
-                    format!("the input must be {ranks} outputs"),
-                ),
-                Collective::AllReduce
-                | Collective::AllToAll
-                | Collective::Broadcast
-                | Collective::Reduce => (input == output, "they must be equal".to_owned()),
-                Collective::AllToAllV
-                | Collective::AllGatherV
-                | Collective::SendRecv
-                | Collective::Test
-                | Collective::Other(_) => (true, String::new()),
-            };
-            if !fits {
-                return shape(rule);
-            }
+        if self.constrains(0)
+            && self.constrains(1)
+            && let Some(parts) = parts(collective, self.ranks)
+            && input.checked_mul(parts[1]) != output.checked_mul(parts[0])
+        {
+            return shape(match parts {
+                [1, 1] => "they must be equal".to_owned(),
+                [1, ranks] => format!("the output must be {ranks} inputs"),
+                [ranks, _] => format!("the input must be {ranks} outputs"),
+            });
         }
         if strict { self.admit_strict(sizes) } else { Ok(()) }
     }
@@ -329,14 +339,7 @@ impl SizeRules {
         unit: u64,
     ) -> Result<[Option<Slot>; 2], LowerError> {
         let bytes = [sizes.input, sizes.output];
-        let free = matches!(
-            collective,
-            Collective::AllToAllV
-                | Collective::AllGatherV
-                | Collective::SendRecv
-                | Collective::Test
-                | Collective::Other(_)
-        );
+        let free = parts(collective, self.ranks).is_none();
         if free && let Some(distance) = even_chunk(shape, bytes, sizes.element) {
             let stride = round_up(distance, unit)?;
             for chunks in shape.chunks {
