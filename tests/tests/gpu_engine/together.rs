@@ -2,7 +2,9 @@
 
 use crate::faults::await_failure;
 use crate::plans::{may_refuse, report, right};
-use crate::{backend, device, on_simulator, on_simulator_with, on_threads, options};
+use crate::{
+    backend, device, on_simulator, on_simulator_alone, on_simulator_with, on_threads, options,
+};
 use antiphon::executor::hal::{Backend, Memory, Stream};
 use antiphon::executor::{
     Call, Communicator, Executor, ExecutorError, KernelForm, LoadedPlan, RankCall,
@@ -397,7 +399,7 @@ fn crowd(blocks: usize) -> Plan {
 #[test]
 fn ranks_that_fill_the_device_run_and_one_block_more_is_refused() {
     let test = "together::ranks_that_fill_the_device_run_and_one_block_more_is_refused";
-    if on_simulator(test).is_none() {
+    if on_simulator_alone(test, &[]).is_none() {
         return;
     }
     let all = |plan: &Plan| {

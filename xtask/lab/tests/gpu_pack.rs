@@ -46,23 +46,28 @@ fn a_pack_runs_where_there_is_nothing_but_a_driver() {
     let mut pack = Command::new(env!("CARGO_BIN_EXE_antiphon-lab"));
     // The simulated driver could not run what the vendor's compiler makes.
     pack.args(["gpu-pack", "--without-code", "--out"]).arg(&folder).arg("--from").arg(built);
-    let said = passed(&pack.output().unwrap());
+    let output = pack.output().unwrap();
+    let with_nccl = !text(&output.stderr).contains("no nccl.h");
+    let needed = std::env::var_os("ANTIPHON_NEEDS_NCCL_HEADER").is_some();
+    assert!(with_nccl || !needed, "{}", text(&output.stderr));
+    let output = if with_nccl { output } else { pack.arg("--without-nccl").output().unwrap() };
+    let said = passed(&output);
     assert!(said.contains("run.sh"), "{said}");
-    let with_nccl = !said.contains("no nccl.h");
-    assert!(with_nccl || std::env::var_os("ANTIPHON_NEEDS_NCCL_HEADER").is_none(), "{said}");
     // The folder with the simulated driver stands for the loader's path; nothing else is told.
     let libraries =
         driver.iter().find(|(name, _)| *name == "ANTIPHON_CUDA_LIB").unwrap().1.parent().unwrap();
     let log = folder.join("log");
-    let run = |devices: &str| {
+    let script = |arguments: &[&str], devices: &str| {
         let mut script = Command::new(folder.join("run.sh"));
-        script.arg("--quick").arg(&log).env_clear().current_dir("/");
+        script.args(arguments).arg(&log).env_clear().current_dir("/");
         script.env("PATH", "/usr/bin:/bin").env("LD_LIBRARY_PATH", libraries);
         // Where the simulated compiler keeps what it makes.
         let kept = driver.iter().filter(|(name, _)| name.starts_with("ANTIPHON_GPUSIM"));
         script.envs(kept.map(|(name, path)| (name, path)));
-        passed(&script.env("ANTIPHON_GPUSIM_DEVICES", devices).output().unwrap())
+        script.env("ANTIPHON_GPUSIM_DEVICES", devices);
+        script
     };
+    let run = |devices| passed(&script(&["--quick"], devices).output().unwrap());
     // Where there is one device, what takes several is passed over by name; the second time it runs.
     let test = "reproducible::a_sum_has_the_same_bits_in_every_message_and_place";
     let passed_over = "SKIP   engine-reproducible: ";
@@ -95,19 +100,32 @@ fn a_pack_runs_where_there_is_nothing_but_a_driver() {
     let summary = fs::read_to_string(log.join("summary.txt")).unwrap();
     assert!(said.starts_with(summary.split("ok     benchmark").next().unwrap()), "{said}");
     benchmark(&log, &said);
-    let info = fs::read_to_string(log.join("info.log")).unwrap();
-    assert!(info.contains("  cuda: 0: "), "{info}");
-    // A step that fails is told, and so is the whole.
-    let mut script = Command::new(folder.join("run.sh"));
-    script
-        .arg("--quick")
-        .arg(&log)
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .env("ANTIPHON_CUDA_LIB", "/nowhere");
-    let output = script.output().unwrap();
-    let said = text(&output.stdout);
-    assert!(!output.status.success() && said.contains("FAILED plan-"), "{said}");
+    let all = fs::read_to_string(log.join("all.log")).unwrap();
+    assert!(all.contains("==> info: status 0") && all.contains("  cuda: 0: "), "{all}");
+    // What comes back from a machine that takes few files.
+    let mut files: Vec<_> =
+        fs::read_dir(&log).unwrap().flatten().map(|file| file.file_name()).collect();
+    files.sort();
+    assert_eq!(files, ["all.log", "gpu-bench.json", "gpu-bench.md", "summary.txt"]);
+    // A step that fails is told, with its end, and so is the whole. Nothing else is run than what is asked for.
+    let failing = |script: &mut Command| {
+        let output = script.output().unwrap();
+        let said = text(&output.stdout);
+        assert!(!output.status.success(), "{said}");
+        (output.status.code(), said, text(&output.stderr))
+    };
+    let mut nowhere = script(&["--quick", "--only", "plans,info"], "1");
+    let (_, said, _) = failing(nowhere.env("ANTIPHON_CUDA_LIB", "/nowhere"));
+    assert!(said.contains("ok     info,") && said.contains("FAILED plan-"), "{said}");
+    assert!(
+        said.contains("    ") && said.contains("/nowhere") && !said.contains("client-"),
+        "{said}"
+    );
+    // And so are steps for which there is no time left, and parts that there are not.
+    let (_, said, _) = failing(script(&["--quick"], "1").env("ANTIPHON_DEADLINE", "1"));
+    assert!(said.contains("NOT RUN info: the time is over") && !said.contains("ok  "), "{said}");
+    let (code, _, said) = failing(&mut script(&["--only", "info,all"], "1"));
+    assert!(code == Some(2) && said.contains("saw all, allowed info benchmark"), "{said}");
     fs::remove_dir_all(&folder).unwrap();
 }
 

@@ -1,7 +1,7 @@
 //! How long it takes until a plan's kernel is there: compiled, and from the cache.
 
 use super::machine::{Machine, error};
-use super::page::{Goal, Line};
+use super::page::{Goal, Line, Said};
 use super::times::{Subject, in_turn};
 use crate::Result;
 use crate::gpu_compile::times::random;
@@ -22,10 +22,11 @@ const MOST: [Duration; 2] = [Duration::from_millis(1500), Duration::from_millis(
 /// Measures.
 pub fn lines(machine: &Machine) -> Result<Vec<Line>> {
     let steps = if machine.quick { vec![32] } else { vec![96, 384, 768] };
-    steps.into_iter().map(|steps| line(machine, steps)).collect()
+    let line = |steps| Line::new(format!("{steps} steps"), None, said(machine, steps));
+    Ok(steps.into_iter().map(line).collect())
 }
 
-fn line(machine: &Machine, steps: usize) -> Result<Line> {
+fn said(machine: &Machine, steps: usize) -> Result<Said> {
     let target = match machine.device.backend() {
         Backend::Rocm => Target::Hip,
         _ => Target::Cuda,
@@ -51,5 +52,5 @@ fn line(machine: &Machine, steps: usize) -> Result<Line> {
     ];
     let measured = in_turn(subjects, machine.rarely);
     let goals = [0, 1].map(|of| Goal::Time { of, most: MOST[of] }).to_vec();
-    Ok(Line { what: format!("{steps} steps"), moved: None, measured, goals })
+    Ok((measured, goals))
 }

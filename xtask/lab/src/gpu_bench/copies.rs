@@ -1,7 +1,7 @@
 //! How near large plans that only copy come to the card's own copies.
 
 use super::machine::{Machine, error};
-use super::page::{Goal, Line};
+use super::page::{Goal, Line, Said};
 use super::times::{Subject, in_turn};
 use super::world::{World, plan};
 use crate::Result;
@@ -36,7 +36,9 @@ pub fn lines(machine: &Machine) -> Result<Vec<Line>> {
     for algorithm in [Algorithm::AllGatherZeroCopy, Algorithm::AllToAllZeroCopy] {
         for ranks in machine.some(&[2, 4, 8]) {
             for &bytes in &sizes {
-                lines.push(line(machine, (algorithm, ranks), bytes, &blocks)?);
+                let what = format!("{}, {ranks} ranks, {}", algorithm.name(), size(bytes as usize));
+                let said = line(machine, (algorithm, ranks), bytes, &blocks);
+                lines.push(Line::new(what, Some(bytes), said));
             }
         }
     }
@@ -48,7 +50,7 @@ fn line(
     (algorithm, ranks): (Algorithm, usize),
     bytes: u64,
     blocks: &[usize],
-) -> Result<Line> {
+) -> Result<Said> {
     let stream = machine.stream()?;
     let (from, to) = (machine.allocate(bytes)?, machine.allocate(bytes)?);
     let (source, destination) = (from.address().cast_const(), to.address());
@@ -74,7 +76,5 @@ fn line(
         Algorithm::AllToAllZeroCopy => vec![Goal::Best { over: 0, most: 1.0 / PART }],
         _ => Vec::new(),
     };
-    let what = format!("{}, {ranks} ranks, {}", algorithm.name(), size(bytes as usize));
-    let measured = in_turn(subjects, machine.seldom);
-    Ok(Line { what, moved: Some(bytes), measured, goals })
+    Ok((in_turn(subjects, machine.seldom), goals))
 }

@@ -1,7 +1,7 @@
 //! What it gains that plans are compiled.
 
 use super::machine::Machine;
-use super::page::{Goal, Line};
+use super::page::{Goal, Line, Said};
 use super::times::{Subject, in_turn};
 use super::world::{World, plan};
 use crate::Result;
@@ -34,13 +34,14 @@ pub fn lines(machine: &Machine) -> Result<Vec<Line>> {
     let mut lines = Vec::new();
     for (algorithm, blocks, most) in machine.some(&ALGORITHMS) {
         for bytes in machine.some(&SIZES).into_iter().filter(|&bytes| bytes <= most) {
-            lines.push(line(machine, algorithm, blocks, bytes)?);
+            let what = format!("{}, {}", algorithm.name(), size(bytes as usize));
+            lines.push(Line::new(what, None, line(machine, algorithm, blocks, bytes)));
         }
     }
     Ok(lines)
 }
 
-fn line(machine: &Machine, algorithm: Algorithm, blocks: usize, bytes: u64) -> Result<Line> {
+fn line(machine: &Machine, algorithm: Algorithm, blocks: usize, bytes: u64) -> Result<Said> {
     let plan = plan(algorithm, RANKS, blocks)?;
     let forms = [("generated", KernelForm::Generated), ("interpreted", KernelForm::Interpreted)];
     let subjects = forms.map(|(name, form)| match World::new(machine, &plan, bytes, form, None) {
@@ -51,6 +52,5 @@ fn line(machine: &Machine, algorithm: Algorithm, blocks: usize, bytes: u64) -> R
     let effort = if small { machine.often } else { machine.seldom };
     let measured = in_turn(subjects.into(), effort);
     let goals = vec![Goal::Ratio { of: 0, over: 1, most: if small { PART } else { 1.0 } }];
-    let what = format!("{}, {}", algorithm.name(), size(bytes as usize));
-    Ok(Line { what, moved: None, measured, goals })
+    Ok((measured, goals))
 }

@@ -1,7 +1,7 @@
 //! What it costs, or gains, that launches come from graphs.
 
 use super::machine::Machine;
-use super::page::{Goal, Line};
+use super::page::{Goal, Line, Said};
 use super::times::{Subject, in_turn};
 use super::world::{World, plan};
 use crate::Result;
@@ -26,7 +26,13 @@ pub fn lines(machine: &Machine) -> Result<Vec<Line>> {
         for ranks in machine.some(&[2, 4]) {
             for bytes in machine.some(&sizes) {
                 for launches in machine.some(&[1, MANY]) {
-                    lines.push(line(machine, algorithm, (ranks, bytes), launches)?);
+                    let what = format!(
+                        "{}, {ranks} ranks, {}, {launches} launches",
+                        algorithm.name(),
+                        size(bytes as usize)
+                    );
+                    let said = line(machine, algorithm, (ranks, bytes), launches);
+                    lines.push(Line::new(what, None, said));
                 }
             }
         }
@@ -39,7 +45,7 @@ fn line(
     algorithm: Algorithm,
     (ranks, bytes): (usize, u64),
     launches: usize,
-) -> Result<Line> {
+) -> Result<Said> {
     let (recorder, raw, stream) = machine.recorder()?;
     let plan = plan(algorithm, ranks, 8)?;
     let world = World::new(machine, &plan, bytes, KernelForm::Generated, Some(&stream))?;
@@ -69,14 +75,9 @@ fn line(
     let measured = in_turn(subjects, machine.often);
     world.finish()?;
     graphs.into_iter().for_each(|graph| recorder.destroy(graph));
-    let what = format!(
-        "{}, {ranks} ranks, {}, {launches} launches",
-        algorithm.name(),
-        size(bytes as usize)
-    );
     let mut goals = vec![Goal::Sum { of: 4, over: [3, 0] }];
     if launches > 1 {
         goals.push(Goal::Ratio { of: 4, over: 3, most: 1.0 });
     }
-    Ok(Line { what, moved: None, measured, goals })
+    Ok((measured, goals))
 }

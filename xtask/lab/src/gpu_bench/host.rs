@@ -1,7 +1,7 @@
 //! How long a call keeps the thread that makes it.
 
 use super::machine::Machine;
-use super::page::{Goal, Line};
+use super::page::{Goal, Line, Said};
 use super::times::{Subject, in_turn};
 use super::world::{World, plan};
 use crate::Result;
@@ -16,6 +16,8 @@ pub const ABOUT: &str = "From the call to its return, on a context that has been
 
 /// The most that `execute` may take.
 const MOST: Duration = Duration::from_micros(5);
+/// The bytes of a call.
+const BYTES: u64 = 1 << 10;
 
 /// Measures.
 pub fn lines(machine: &Machine) -> Result<Vec<Line>> {
@@ -23,14 +25,14 @@ pub fn lines(machine: &Machine) -> Result<Vec<Line>> {
     let mut lines = Vec::new();
     for algorithm in machine.some(&algorithms) {
         for ranks in machine.some(&[2, 8]) {
-            lines.push(line(machine, algorithm, ranks)?);
+            let what = format!("{}, {ranks} ranks, {}", algorithm.name(), size(BYTES as usize));
+            lines.push(Line::new(what, None, line(machine, algorithm, ranks)));
         }
     }
     Ok(lines)
 }
 
-fn line(machine: &Machine, algorithm: Algorithm, ranks: usize) -> Result<Line> {
-    const BYTES: u64 = 1 << 10;
+fn line(machine: &Machine, algorithm: Algorithm, ranks: usize) -> Result<Said> {
     let plan = plan(algorithm, ranks, 1)?;
     let shared = machine.stream()?;
     let one = World::new(machine, &plan, BYTES, KernelForm::Generated, Some(&shared))?;
@@ -55,6 +57,5 @@ fn line(machine: &Machine, algorithm: Algorithm, ranks: usize) -> Result<Line> {
         }),
     ];
     let measured = in_turn(subjects, machine.often);
-    let what = format!("{}, {ranks} ranks, {}", algorithm.name(), size(BYTES as usize));
-    Ok(Line { what, moved: None, measured, goals: vec![Goal::Time { of: 1, most: MOST }] })
+    Ok((measured, vec![Goal::Time { of: 1, most: MOST }]))
 }

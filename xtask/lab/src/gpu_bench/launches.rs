@@ -1,7 +1,7 @@
 //! How near small plans of packets come to kernels that do nothing.
 
 use super::machine::Machine;
-use super::page::{Goal, Line};
+use super::page::{Goal, Line, Said};
 use super::times::{Subject, in_turn};
 use super::world::{World, plan};
 use crate::Result;
@@ -21,13 +21,14 @@ pub fn lines(machine: &Machine) -> Result<Vec<Line>> {
     let mut lines = Vec::new();
     for ranks in machine.some(&[2, 4, 8]) {
         for bytes in machine.some(&[16, 256, 1 << 10, 4 << 10]) {
-            lines.push(line(machine, ranks, bytes)?);
+            let what = format!("{ranks} ranks, {}", size(bytes as usize));
+            lines.push(Line::new(what, None, line(machine, ranks, bytes)));
         }
     }
     Ok(lines)
 }
 
-fn line(machine: &Machine, ranks: usize, bytes: u64) -> Result<Line> {
+fn line(machine: &Machine, ranks: usize, bytes: u64) -> Result<Said> {
     let plan = plan(Algorithm::AllReduceOneShotPackets, ranks, 1)?;
     let shared = machine.stream()?;
     let one = World::new(machine, &plan, bytes, KernelForm::Generated, Some(&shared))?;
@@ -48,7 +49,5 @@ fn line(machine: &Machine, ranks: usize, bytes: u64) -> Result<Line> {
         Subject::whole("plan, a kernel each", || many.each().and_then(|()| many.finish())),
     ];
     let goals = [(1, 0), (3, 2)].map(|(of, over)| Goal::Ratio { of, over, most: MOST }).to_vec();
-    let measured = in_turn(subjects, machine.often);
-    let what = format!("{ranks} ranks, {}", size(bytes as usize));
-    Ok(Line { what, moved: None, measured, goals })
+    Ok((in_turn(subjects, machine.often), goals))
 }

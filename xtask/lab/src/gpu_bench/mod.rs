@@ -21,7 +21,7 @@ use crate::{Error, Result};
 use machine::Machine;
 use page::{Line, Page, Section};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 /// What is measured, and where.
@@ -93,7 +93,7 @@ impl Drop for Cache {
 /// Measures, prints and writes.
 ///
 /// # Errors
-/// No such GPU, a part that could not be measured, or files that cannot be written. All parts are tried before.
+/// No such GPU, or files that cannot be written. A line of which nothing could be measured; all parts are tried before.
 pub fn run(options: &Options) -> Result<()> {
     let names = PARTS.map(|part| part.0);
     if let Some(saw) = options.only.iter().find(|only| !names.contains(&only.as_str())) {
@@ -121,22 +121,30 @@ pub fn run(options: &Options) -> Result<()> {
         });
         match measured {
             Ok(lines) => {
+                let nothing = lines.iter().filter(|line| !line.has_figures());
+                let nothing = nothing.map(|line| format!("cannot measure {name}, {}", line.what));
+                failed.extend(nothing);
                 let section = Section { name, title, about, lines };
                 print!("{}", section.markdown());
                 page.sections.push(section);
+                // Now, since another part may be cut off.
+                options.out.as_deref().map_or(Ok(()), |folder| write(&page, folder))?;
             }
             Err(error) => failed.push(format!("cannot measure {name}: {error}")),
-        }
-    }
-    if let Some(folder) = &options.out {
-        fs::create_dir_all(folder).map_err(Error::io(format!("make {}", folder.display())))?;
-        for (name, text) in [("gpu-bench.md", page.markdown()), ("gpu-bench.json", page.json())] {
-            let path = folder.join(name);
-            fs::write(&path, text).map_err(Error::io(format!("write {}", path.display())))?;
         }
     }
     match failed.is_empty() {
         true => Ok(()),
         false => Err(Error::message(failed.join("\n"))),
     }
+}
+
+/// Writes what there is so far.
+fn write(page: &Page, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).map_err(Error::io(format!("make {}", folder.display())))?;
+    for (name, text) in [("gpu-bench.md", page.markdown()), ("gpu-bench.json", page.json())] {
+        let path = folder.join(name);
+        fs::write(&path, text).map_err(Error::io(format!("write {}", path.display())))?;
+    }
+    Ok(())
 }

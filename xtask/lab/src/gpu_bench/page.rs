@@ -2,6 +2,7 @@
 
 use super::machine::Machine;
 use super::times::{Measured, Times};
+use crate::{Error, Result};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::Duration;
@@ -84,7 +85,25 @@ pub struct Line {
     pub goals: Vec<Goal>,
 }
 
+/// What a line says: the subjects' figures, and what they should show.
+pub type Said = (Vec<Measured>, Vec<Goal>);
+
 impl Line {
+    /// A line, also where nothing could be measured: then it says why.
+    pub fn new(what: String, moved: Option<u64>, said: Result<Said>) -> Self {
+        let none = |why: Error| {
+            let times = Err(why.to_string());
+            (vec![Measured { name: "all".to_owned(), times }], Vec::new())
+        };
+        let (measured, goals) = said.unwrap_or_else(none);
+        Line { what, moved, measured, goals }
+    }
+
+    /// Whether some subject has figures.
+    pub fn has_figures(&self) -> bool {
+        self.measured.iter().any(|one| one.times.is_ok())
+    }
+
     fn cells(&self) -> String {
         let mut cells = String::new();
         for one in &self.measured {
@@ -238,7 +257,14 @@ mod tests {
             },
         };
         let measured = p50s.iter().enumerate().map(measured).collect();
-        Line { what: "it".into(), moved: Some(4000), measured, goals }
+        Line::new("it".into(), Some(4000), Ok((measured, goals)))
+    }
+
+    #[test]
+    fn a_line_that_nothing_was_measured_of_says_why() {
+        let line = Line::new("it".into(), None, Err(Error::message("no such device")));
+        assert!(!line.has_figures() && self::line(&[0, 1], vec![]).has_figures());
+        assert_eq!(line.cells(), " not measured: no such device |  |");
     }
 
     #[test]

@@ -20,8 +20,8 @@ const LIBRARIES: [(&str, &str); 2] =
 /// The packages that they are of.
 pub const PACKAGES: [&str; 2] = ["antiphon-ffi", "antiphon-nccl"];
 
-/// Builds them; each file, and where it goes in `out`. Clients of NCCL's interface are among them where NVIDIA's header is.
-pub fn build(built: &Path, out: &Path) -> Result<Vec<(PathBuf, PathBuf)>> {
+/// Builds them; each file, and where it goes in `out`. Those of NCCL's interface take NVIDIA's header.
+pub fn build(built: &Path, out: &Path, with_nccl: bool) -> Result<Vec<(PathBuf, PathBuf)>> {
     let (lib, clients) = (out.join("lib"), out.join("clients"));
     let folder = repo::target_dir().join("gpu-clients");
     for folder in [&folder, &lib, &clients] {
@@ -49,11 +49,15 @@ pub fn build(built: &Path, out: &Path) -> Result<Vec<(PathBuf, PathBuf)>> {
     let (mut command, device) = client("gcc", "tests/c/device.c");
     repo::capture("build a client in C", command.arg("-std=gnu11"))?;
     made.push(device);
-    let Some(header) = header::find() else {
-        let named = header::HEADER;
-        println!("without clients of NCCL's interface: no nccl.h, whose folder {named} names");
+    if !with_nccl {
         return Ok(made);
-    };
+    }
+    let header = header::find().ok_or_else(|| {
+        let named = header::HEADER;
+        Error::message(format!(
+            "cannot pack clients of NCCL's interface: there is no nccl.h; name its folder by {named}, or pack --without-nccl"
+        ))
+    })?;
     for source in ["ffi/nccl/tests/devices.cpp", "ffi/nccl/tests/coded.cpp"] {
         let (mut command, client) = client("g++", source);
         command.args(["-std=c++17", "-isystem"]);

@@ -3,7 +3,7 @@
 //!
 //! It holds the command with the CUDA backend, and on request ROCm's, which carries the interpreting kernel compiled; tests of
 //! the device layer and of the engine; clients in C and C++ with their libraries; the benchmark (`gpu_bench`); plans, and their
-//! kernels compiled ahead for NVIDIA's GPUs; and `run.sh`, which unpacks the programs, runs all of it and keeps what was said. Both
+//! kernels compiled ahead for NVIDIA's GPUs; plans of others, where they are; and `run.sh`, which unpacks the programs, runs all of it and keeps what was said. Both
 //! vendors' libraries are loaded at run time, so one folder serves both.
 
 mod clients;
@@ -30,6 +30,9 @@ pub struct Options {
     /// Without the kernels of the plans compiled ahead, which takes NVRTC (it is installed from its Python package) and some minutes
     #[arg(long)]
     without_code: bool,
+    /// Without clients of NCCL's interface, which takes NVIDIA's nccl.h; ANTIPHON_NCCL_INCLUDE names its folder
+    #[arg(long)]
+    without_nccl: bool,
     /// The most MiB of the folder; programs that were not built for release are larger
     #[arg(long, value_name = "MIB", default_value_t = 40)]
     most: u64,
@@ -70,7 +73,7 @@ pub fn run(options: &Options) -> Result<()> {
         stripped(from, to)?;
         startable(to, &[])?;
     }
-    for (from, to) in clients::build(&built, &unpacked)? {
+    for (from, to) in clients::build(&built, &unpacked, !options.without_nccl)? {
         stripped(&from, &to)?;
         startable(&to, &[clients::DRIVER])?;
     }
@@ -80,6 +83,7 @@ pub fn run(options: &Options) -> Result<()> {
         copy(&repo::root().join("examples/plans").join(&plan), &to)?;
         packed.push(to);
     }
+    shared(&out.join("shared"))?;
     if !options.without_code {
         code::pack(&unpacked.join("antiphon"), &packed, &out.join("code"))?;
     }
@@ -96,6 +100,21 @@ pub fn run(options: &Options) -> Result<()> {
         )));
     }
     println!("{}: {:.1} MiB; ./run.sh there", out.display(), bytes as f64 / f64::from(1 << 20));
+    Ok(())
+}
+
+/// Copies the plans of others, where they are, with the table of what is known of them.
+fn shared(to: &Path) -> Result<()> {
+    let Some(folder) = antiphon_tests::harness::plans::foreign_folder() else {
+        println!("without plans of others: there is no ../shared/plans");
+        return Ok(());
+    };
+    for name in repo::files(&folder)? {
+        let to = to.join(&name);
+        let parent = to.parent().unwrap_or(&to);
+        fs::create_dir_all(parent).map_err(Error::io(format!("make {}", parent.display())))?;
+        copy(&folder.join(&name), &to)?;
+    }
     Ok(())
 }
 

@@ -3,11 +3,19 @@
 # enough; tar and gzip unpack the programs. The benchmark and the built-in algorithms' own kernels need a run-time compiler (NVRTC, hipRTC), too: without it they are passed
 # over, and built-in algorithms are interpreted. The plans' own kernels are in the folder for NVIDIA's GPUs, compiled ahead.
 #
-#   ./run.sh [--quick | --brief] [--rocm] [FOLDER]   writes what was said into FOLDER [default: log-DATE beside this file]
+#   ./run.sh [--quick | --brief] [--rocm] [--only PARTS] [FOLDER]   writes what was said into FOLDER [default: log-DATE beside this file]
 #
 # --quick takes one plan and small sizes. --brief runs everything with fewer sizes and rounds, and several steps at a time, so that
-# times mean something in the benchmark alone: for a card that is there for some minutes. --rocm is for AMD's GPUs, if the folder was
-# packed for them, too. The exit status is 0 if no step has failed; FOLDER/summary.txt names them all. FOLDER/gpu-bench.md has the tables of the benchmark.
+# times mean something in the benchmark and in `tune` alone: for a card that is there for some minutes. --rocm is for AMD's GPUs, if the folder was
+# packed for them, too. --only takes some of the parts, with commas between them, which run in this order:
+#   info benchmark clients engine ahead plans bench conformance copies tune shared processes sanitizer
+#
+# FOLDER gets few files: summary.txt, which names every step and what became of it; all.log, what each of them said; the tables of the
+# benchmark (gpu-bench.md and .json; in copies, those of its longest part), and of what calls cost on this machine's processors (tuning.json). Both texts grow
+# step by step, so that what is cut off has told what it had. The exit status is 0 if all steps have run, and none has failed.
+#
+# ANTIPHON_STEP_SECONDS: the most seconds of a step [default: 600, with --brief 60]; the benchmark may take thrice as long.
+# ANTIPHON_DEADLINE: the most seconds of all; steps that come too late for it do not run.
 set -u
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 
@@ -41,6 +49,8 @@ find_hip() (
 
 quick=
 brief=
+only=
+parts="info benchmark clients engine ahead plans bench conformance copies tune shared processes sanitizer"
 device=cuda
 driver=libcuda.so.1
 while :; do
@@ -53,8 +63,21 @@ while :; do
         # A file that is named is the only one that is tried.
         [ -z "$driver" ] || export ANTIPHON_HIP_LIB="$driver"
         ;;
+    --only)
+        only=$(echo "${2-}" | tr , ' ')
+        for part in ${only:-nothing}; do
+            case " $parts " in
+            *" $part "*) ;;
+            *)
+                echo "cannot run a part: saw $part, allowed $parts" >&2
+                exit 2
+                ;;
+            esac
+        done
+        shift
+        ;;
     -*)
-        echo "cannot take the option $1: allowed --quick, --brief, --rocm" >&2
+        echo "cannot take the option $1: allowed --quick, --brief, --rocm, --only" >&2
         exit 2
         ;;
     *) break ;;
@@ -75,35 +98,76 @@ log=${1:-$here/log-$(date -u +%Y%m%dT%H%M%SZ)}
 mkdir -p "$log" || exit 1
 log=$(cd "$log" && pwd) || exit 1
 summary=$log/summary.txt
+all=$log/all.log
 : >"$summary"
-export ANTIPHON_CACHE_DIR="$log/cache"
+: >"$all"
+# What nobody wants afterwards: the steps' own logs, which are of all.log, and compiled kernels.
+kept=$(mktemp -d) || exit 1
+trap 'rm -rf "$kept"' EXIT
+export ANTIPHON_CACHE_DIR="$kept/cache"
 # As many of the card's queues as there are: with fewer than streams, kernels that wait for each other may stand in one.
 export CUDA_DEVICE_MAX_CONNECTIONS="${CUDA_DEVICE_MAX_CONNECTIONS:-32}"
+# NCCL's interface has no limit of its own.
+export ANTIPHON_TIMEOUT="${ANTIPHON_TIMEOUT:-30s}"
 # Seconds that a step may take: what hangs shall not keep the rest.
 most=${ANTIPHON_STEP_SECONDS:-600}
+[ -z "$brief" ] || most=${ANTIPHON_STEP_SECONDS:-60}
+started=$(date +%s)
 
 note() {
     echo "$*" | tee -a "$summary"
 }
 
-# step NAME COMMAND...: runs a command, whose output goes to NAME.log, for so long at most.
+# What is running is ended, too: it is in groups of processes of its own.
+cut_off() {
+    trap '' TERM INT
+    for running in "$kept"/running-*; do
+        [ ! -e "$running" ] || kill "$(cat "$running")" 2>/dev/null
+    done
+    # What they had said so far is kept.
+    wait
+    note "CUT OFF after $(($(date +%s) - started)) s"
+    exit 143
+}
+trap cut_off TERM INT
+
+# seconds WANTED: so many, or as many as there are.
+seconds() {
+    if [ -n "${ANTIPHON_DEADLINE-}" ]; then
+        rest=$((started + ANTIPHON_DEADLINE - $(date +%s)))
+        [ "$rest" -gt "$1" ] || { echo "$rest" && return; }
+    fi
+    echo "$1"
+}
+
+# step NAME COMMAND...: runs a command, whose output goes to all.log, for so long at most.
 step() {
     step=$1
     shift
+    limit=$(seconds "$most")
+    if [ "$limit" -lt 5 ]; then
+        note "NOT RUN $step: the time is over"
+        return
+    fi
     began=$(date +%s)
-    timeout -k 10 "$most" "$@" >"$log/$step.log" 2>&1
+    timeout -k 5 "$limit" "$@" >"$kept/$step.log" 2>&1 </dev/null &
+    echo $! >"$kept/running-$step"
+    wait $!
     status=$?
+    rm -f "$kept/running-$step"
+    took=$(($(date +%s) - began))
+    { echo "==> $step: status $status, $took s" && cat "$kept/$step.log"; } >>"$all"
+    # What a test has passed over, and why.
+    sed -n 's/^.*SKIP \([a-z_]*::[a-z0-9_:]*: .*\)$/\1/p' "$kept/$step.log" | while read -r passed; do
+        note "SKIP   $step: $passed"
+    done
     case $status in
-    0)
-        note "ok     $step, $(($(date +%s) - began)) s"
-        # What a test has passed over, and why.
-        sed -n 's/^.*SKIP \([a-z_]*::[a-z0-9_:]*: .*\)$/\1/p' "$log/$step.log" | while read -r passed; do
-            note "SKIP   $step: $passed"
-        done
-        ;;
-    124 | 137) note "FAILED $step: not done after $most s, see $log/$step.log" ;;
-    *) note "FAILED $step: status $status, see $log/$step.log" ;;
+    0) note "ok     $step, $took s" ;;
+    124 | 137) note "FAILED $step: not done after $limit s" ;;
+    *) note "FAILED $step: status $status" ;;
     esac
+    # Where the end is likely to be worth reading at once.
+    [ $status = 0 ] || tail -n 15 "$kept/$step.log" | sed 's/^/    /'
 }
 
 # beside NAME COMMAND...: the same, with --brief beside others. `together` waits for them.
@@ -122,6 +186,13 @@ together() {
 }
 running=0
 
+# part NAME: whether it is to run. --quick leaves out what has no quick form.
+part() {
+    together
+    case " ${only:-$parts} " in *" $1 "*) ;; *) return 1 ;; esac
+    case "$quick $1" in "1 conformance" | "1 copies" | "1 tune" | "1 shared" | "1 processes" | "1 sanitizer") return 1 ;; esac
+}
+
 antiphon=$bin/antiphon
 
 if [ -n "$quick" ]; then
@@ -135,126 +206,213 @@ else
     worlds="2 4 8"
     bench=
 fi
+brisk=
 # Ranks that are processes of one GPU take turns on it, which takes milliseconds for each step of a plan.
 slow=$sweep
 if [ -n "$brief" ]; then
     sweep="-b 1K -e 16M -f 16 --iters 5 --warmup 2"
     slow="-b 1K -e 64K -f 64 --iters 2 --warmup 1"
     bench="--line-seconds 1"
+    brisk="--time 100ms --moments 2"
 fi
-
-step info "$antiphon" info
-if command -v nvidia-smi >/dev/null 2>&1; then
-    step nvidia-smi nvidia-smi -q
-    step nvidia-smi-topology nvidia-smi topo -m
-else
-    note "SKIP   nvidia-smi: there is none"
-fi
-
-# The conformance suite of the device layer, and what is promised of one vendor's alone.
-[ -n "$quick" ] || step conformance env ANTIPHON_NEEDS_GPU=1 "$bin/hal_$device" gpu:: --test-threads=1
-# These tests start themselves again on the simulated driver unless the variable is set: here it names the driver's own file,
-# by which they call it as an application does.
-[ -n "$driver" ] || note "SKIP   engine: no libamdhip64.so was found by its name; ANTIPHON_HIP_LIB names one"
-# The last ones are of several devices, and say so where there are too few. Others of several devices are for the simulated driver
-# alone, since no card can be told to behave so: direct, islands, prebuilt. The plans run below.
-groups="graphs streams buffers ends first methods runtime_sizes scaled grouped faults ports together handed coded counted hosts
-    reproducible rooted transfers defaults devices groups"
-[ -z "$quick" ] || groups=reproducible
-for group in ${driver:+$groups}; do
-    # A name is looked for anywhere in those of tests: `faults::` is in `defaults::`, too.
-    others=
-    [ "$group" != faults ] || others="--skip defaults::"
-    beside "engine-$group" env ANTIPHON_TEST_SIMULATED="$driver" ANTIPHON_TEST_BACKEND=$device "$bin/gpu_engine" "$group::" $others --test-threads=1
-done
-
-# Clients in C and C++, which call the driver themselves.
-for client in "device threads" "device processes" "device together" "device coded" "device misuse" \
-    "devices together" "devices processes" "coded"; do
-    name=$(echo "client-$client" | tr ' ' '-')
-    # The name and the way, which are two words.
-    set -- $client
-    if [ $device != cuda ]; then
-        note "SKIP   $name: it calls CUDA's driver"
-    elif [ ! -e "$bin/clients/$1" ]; then
-        note "SKIP   $name: it was not packed, for want of nccl.h"
-    elif [ -z "$quick" ] || [ "${2-}" != processes ]; then
-        beside "$name" env ANTIPHON_DEVICE=cuda "$bin/clients/$@"
-    fi
-done
-
-together
 
 # Whether kernels can be generated here, which takes a compiler that no driver brings; and whether those run that were compiled ahead.
 probe=$here/plans/allreduce_two_shot_packets_4.json
-# generates NAME: whether the probe runs by kernels of its own; what it says goes to NAME.log.
+# generates NAME: whether the probe runs by kernels of its own.
 generates() {
-    timeout -k 10 "$most" "$antiphon" run "$probe" --device $device --threads --kernels generated --block-threads 32 --size 1K \
-        --iters 1 --warmup 0 >"$log/$1.log" 2>&1 || ! grep -qE "run-time compiler|cannot load a kernel's module" "$log/$1.log"
+    name=$1
+    limit=$(seconds "$most")
+    [ "$limit" -ge 5 ] || return
+    timeout -k 5 "$limit" "$antiphon" run "$probe" --device $device --threads --kernels generated --block-threads 32 --size 1K \
+        --iters 1 --warmup 0 >"$kept/$name.log" 2>&1 </dev/null
+    status=$?
+    { echo "==> $name: status $status" && cat "$kept/$name.log"; } >>"$all"
+    # What else fails is told where it is run for its own sake.
+    [ $status = 0 ] || ! grep -qE "run-time compiler|cannot load a kernel's module" "$kept/$name.log"
 }
 forms="generated interpreted"
 own=$forms
 if ! generates compiler; then
-    note "SKIP   benchmark, built-in algorithms by kernels of their own: there is no run-time compiler, see $log/compiler.log"
+    note "SKIP   benchmark, built-in algorithms by kernels of their own: there is no run-time compiler"
     forms=interpreted
 fi
-if [ -d "$here/code" ]; then
+# What was compiled ahead is taken first, so that nothing would be compiled where it is named.
+if [ "$forms" = interpreted ]; then
     export ANTIPHON_CODE_DIR="$here/code"
+    if ! generates ahead; then
+        note "SKIP   plans by kernels of their own: there are none for this device"
+        own=interpreted
+    fi
 fi
-if [ "$forms" = interpreted ] && ! generates ahead; then
-    note "SKIP   plans by kernels of their own: there are none for this device, see $log/ahead.log"
-    own=interpreted
+
+# measured FOLDER: the tables there, and what they lack.
+measured() {
+    [ -e "$1/gpu-bench.md" ] || return
+    cat "$1/gpu-bench.md"
+    for lack in "not measured" missed; do
+        note "       $(grep -o "$lack" "$1/gpu-bench.md" | wc -l) times \"$lack\" in ${1#"$log"/}/gpu-bench.md"
+    done
+}
+# benchmark NAME FOLDER ARGUMENTS...: one that nothing else is beside.
+benchmark() {
+    name=$1
+    folder=$2
+    shift 2
+    [ "$forms" = interpreted ] && return
+    ! command -v nvidia-smi >/dev/null 2>&1 || nvidia-smi --query-compute-apps=pid,name --format=csv >>"$all" 2>&1
+    limit=$most
+    most=$((3 * most))
+    step "$name" env ANTIPHON_CACHE_DIR="$kept/cache-benchmark" "$bin/gpu-bench" --backend $device --out "$folder" $bench "$@"
+    most=$limit
+    measured "$folder"
+}
+
+if part info; then
+    step info "$antiphon" info
+    if command -v nvidia-smi >/dev/null 2>&1; then
+        step nvidia-smi nvidia-smi -q
+        step nvidia-smi-topology nvidia-smi topo -m
+    else
+        note "SKIP   nvidia-smi: there is none"
+    fi
+fi
+
+# What it costs, beside what the card itself can do.
+if part benchmark; then
+    if [ -n "$quick" ]; then
+        benchmark benchmark "$log"
+    else
+        benchmark benchmark "$log" --only launches,forms,host,graphs,compile
+    fi
+fi
+
+# Clients in C and C++, which call the driver themselves.
+if part clients; then
+    for client in "device threads" "device processes" "device together" "device coded" "device misuse" \
+        "devices together" "devices processes" "coded"; do
+        name=$(echo "client-$client" | tr ' ' '-')
+        # The name and the way, which are two words.
+        set -- $client
+        if [ $device != cuda ]; then
+            note "SKIP   $name: it calls CUDA's driver"
+        elif [ ! -e "$bin/clients/$1" ]; then
+            note "SKIP   $name: it was not packed, for want of nccl.h"
+        elif [ -z "$quick" ] || [ "${2-}" != processes ]; then
+            beside "$name" env ANTIPHON_DEVICE=cuda "$bin/clients/$@"
+        fi
+    done
+fi
+
+# These tests start themselves again on the simulated driver unless the variable is set: here it names the driver's own file,
+# by which they call it as an application does.
+[ -n "$driver" ] || note "SKIP   engine: no libamdhip64.so was found by its name; ANTIPHON_HIP_LIB names one"
+# engine NAME TESTS...: tests of the engine, whose names have the one or the other in them.
+engine() {
+    name=$1
+    shift
+    beside "engine-$name" env ANTIPHON_TEST_SIMULATED="$driver" ANTIPHON_TEST_BACKEND=$device ANTIPHON_TEST_PLANS="$here/shared" \
+        "$bin/gpu_engine" "$@" --test-threads=1
+}
+# `devices` and `groups` are of several devices, and say so where there are too few. Others of several devices are for the simulated driver
+# alone, since no card can be told to behave so: direct, islands, prebuilt.
+groups="lane together coded hosts rooted transfers groups devices graphs streams buffers ends first methods runtime_sizes scaled grouped
+    faults ports handed coded counted heard copies reproducible defaults"
+[ -z "$quick" ] || groups=reproducible
+if part engine; then
+    for group in ${driver:+$groups}; do
+        # A name is looked for anywhere in those of tests: `faults::` is in `defaults::`, too.
+        others=
+        [ "$group" != faults ] || others="--skip defaults::"
+        engine "$group" "$group::" $others
+    done
+fi
+
+# What was compiled ahead, and nothing else: a compiler would make what the driver does not take.
+if part ahead && [ -d "$here/code" ] && [ "$own" != interpreted ]; then
+    beside ahead env ANTIPHON_CODE_DIR="$here/code" ANTIPHON_NVRTC_LIB=/nowhere "$antiphon" run "$probe" --device $device --threads --kernels generated $sweep
 fi
 
 # Every plan by both kinds of kernels, results compared with the reference; ranks take turns on the GPUs there are.
-for plan in $plans; do
-    name=$(basename "$plan" .json)
-    for form in $own; do
-        beside "plan-$name-$form" "$antiphon" run "$plan" --device $device --threads --kernels "$form" $sweep
+if part plans; then
+    for plan in $plans; do
+        name=$(basename "$plan" .json)
+        for form in $own; do
+            beside "plan-$name-$form" "$antiphon" run "$plan" --device $device --threads --kernels "$form" $sweep
+        done
     done
-done
-together
+fi
 
-# What it costs, beside what the card itself can do.
-[ "$forms" = interpreted ] || step benchmark env ANTIPHON_CACHE_DIR="$log/cache-benchmark" "$bin/gpu-bench" --backend $device --out "$log" $bench
-[ -e "$log/gpu-bench.md" ] && cat "$log/gpu-bench.md"
-
-if [ -n "$quick" ]; then
-    note "SKIP   compute-sanitizer: --quick"
-elif [ $device != cuda ]; then
-    note "SKIP   compute-sanitizer: it is for NVIDIA's GPUs"
-elif command -v compute-sanitizer >/dev/null 2>&1; then
-    # Slower by a factor of hundreds.
-    limit=$most
-    [ -n "$brief" ] || most=$((2 * most))
-    for tool in memcheck racecheck; do
-        step "sanitizer-$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$antiphon" run \
-            "$here/plans/allreduce_two_shot_packets_4.json" --device cuda:0 --threads --size 16K --iters 2 --warmup 0 --timeout off
+# The built-in algorithms with as many ranks as asked for, on however many GPUs there are.
+if part bench; then
+    for ranks in $worlds; do
+        for collective in allreduce allgather reducescatter alltoall alltoallv; do
+            for form in $forms; do
+                [ -n "$quick" ] && [ "$collective" != allreduce ] && continue
+                beside "bench-$collective-$ranks-$form" "$antiphon" bench "$collective" --ranks "$ranks" --device $device --threads \
+                    --kernels "$form" $sweep
+            done
+        done
     done
-    most=$limit
-else
-    note "SKIP   compute-sanitizer: there is none"
+fi
+
+# The conformance suite of the device layer, and what is promised of one vendor's alone.
+if part conformance; then
+    beside conformance env ANTIPHON_NEEDS_GPU=1 "$bin/hal_$device" gpu:: --test-threads=1
+fi
+
+if part copies; then
+    benchmark benchmark-copies "$log/copies" --only copies
+fi
+
+# What calls cost on this machine's own processors, for `cargo xtask defaults --from`: alone, and where each rank has one.
+if part tune; then
+    cores=$(nproc)
+    for call in "4 1 64M" "8 1 1M" "8 2 1M"; do
+        set -- $call
+        if [ "$cores" -lt $((2 * $1)) ]; then
+            note "SKIP   tune-$1-ranks-$2-nodes: it needs $((2 * $1)) processors, and there are $cores"
+            continue
+        fi
+        step "tune-$1-ranks-$2-nodes" "$antiphon" tune --ranks "$1" --nodes "$2" -e "$3" -o "$log/tuning.json" $brisk
+    done
+fi
+
+# Plans of others, where they were packed: as kernels of their own, and interpreted.
+if part shared; then
+    if [ ! -d "$here/shared" ]; then
+        note "SKIP   shared: no plans of others were packed"
+    elif [ -n "$driver" ]; then
+        engine shared-interpreted plans::every_right_plan_gives_the_right_result_when_it_is_interpreted
+        engine shared-generated plans::every_right_plan_gives_the_right_result_on_threads
+        engine shared-ports plans::every_right_plan_with_ports_gives_the_right_result_on_threads
+    fi
 fi
 
 # The plans once more, each rank a process.
-for plan in $plans; do
-    [ -n "$quick" ] && continue
-    beside "plan-$(basename "$plan" .json)-processes" "$antiphon" run "$plan" --device $device --processes $slow
-done
-
-# The built-in algorithms with as many ranks as asked for, on however many GPUs there are.
-for ranks in $worlds; do
-    for collective in allreduce allgather reducescatter alltoall alltoallv; do
-        for form in $forms; do
-            [ -n "$quick" ] && [ "$collective" != allreduce ] && continue
-            beside "bench-$collective-$ranks-$form" "$antiphon" bench "$collective" --ranks "$ranks" --device $device --threads \
-                --kernels "$form" $sweep
-        done
+if part processes; then
+    for plan in $plans; do
+        beside "plan-$(basename "$plan" .json)-processes" "$antiphon" run "$plan" --device $device --processes $slow
     done
-done
+fi
+
+if part sanitizer; then
+    sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer)
+    if [ $device != cuda ]; then
+        note "SKIP   compute-sanitizer: it is for NVIDIA's GPUs"
+    elif [ -n "$sanitizer" ]; then
+        # Slower by a factor of hundreds.
+        limit=$most
+        [ -n "$brief" ] || most=$((2 * most))
+        # All ranks are one kernel: the tool may run kernels one after the other, of which none could wait for the next.
+        for tool in memcheck racecheck; do
+            step "sanitizer-$tool" env ANTIPHON_DEVICE=cuda "$sanitizer" --tool "$tool" --error-exitcode 9 "$bin/clients/device" together
+        done
+        most=$limit
+    else
+        note "SKIP   compute-sanitizer: there is none"
+    fi
+fi
 
 together
-
-rm -rf "$log/cache" "$log/cache-benchmark"
 note "logs are in $log"
-! grep -q ^FAILED "$summary"
+! grep -qE '^(FAILED|NOT RUN)' "$summary"
