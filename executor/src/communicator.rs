@@ -454,7 +454,7 @@ fn garbled(peer: u32, bytes: usize) -> ExecutorError {
     ExecutorError::Layout { what: "greeting", peer, found: format!("{bytes} bytes") }
 }
 
-fn rank_page(memory: &Arc<dyn Memory>) -> &RankPage {
+pub(crate) fn rank_page(memory: &Arc<dyn Memory>) -> &RankPage {
     // SAFETY: the memory is at least `RankPage::BYTES` long (allocated so, or checked by the caller), page-aligned,
     // mapped while the `Arc` lives, and a rank's page is all atomics.
     unsafe { &*memory.address().cast::<RankPage>() }
@@ -464,6 +464,13 @@ impl Shared {
     #[inline]
     pub fn control(&self, rank: u32) -> &ControlPage {
         self.control[rank as usize].get()
+    }
+
+    /// How far what the other ranks of the node are to pass on has come to them: a number that changes when some of it moves.
+    pub fn passing(&self) -> u64 {
+        let near = self.peers.iter().filter(|peer| peer.same_node);
+        let passing = near.map(|peer| self.control(peer.rank).passing.0.load(Ordering::Relaxed));
+        passing.fold(0, u64::wrapping_add)
     }
 
     /// The verdicts that the ranks of this node share: those in the page of its lowest rank.

@@ -82,6 +82,8 @@ fn run(bell: &Bell, shared: &Weak<Shared>) {
 /// What a context's launch was doing when it was first seen so.
 struct Standing {
     late: Late,
+    /// What the proxies of the node's ranks had moved when that was last seen to change, and when it was: the launch may wait for that.
+    moved: (u64, Instant),
     marks: [u64; 2],
     progress: Vec<[u64; 2]>,
 }
@@ -108,6 +110,9 @@ impl Looks {
 
 fn tick(shared: &Shared, gpu: &Gpu, standing: &mut HashMap<usize, Standing>) -> Seen {
     let mut seen = Seen::default();
+    let moved = shared
+        .passing()
+        .wrapping_add(shared.control(shared.rank).passing.0.load(Ordering::Relaxed));
     for context in gpu.contexts() {
         let marks = context.marks();
         let over = context.is_over(&gpu.asker);
@@ -141,7 +146,10 @@ fn tick(shared: &Shared, gpu: &Gpu, standing: &mut HashMap<usize, Standing>) -> 
             Some(then) => {
                 seen.stands = true;
                 let now = Instant::now();
-                let waited = then.late.waited(now);
+                if then.moved.0 != moved {
+                    then.moved = (moved, now);
+                }
+                let waited = then.late.waited(now).min(now.saturating_duration_since(then.moved.1));
                 context.ask(&gpu.asker);
                 if let Some(error) = calls::differs(shared, &context) {
                     shared.end(error);
@@ -153,8 +161,9 @@ fn tick(shared: &Shared, gpu: &Gpu, standing: &mut HashMap<usize, Standing>) -> 
                 }
             }
             None => {
-                let late = Late::new(Instant::now());
-                standing.insert(id, Standing { late, marks, progress: launch.progress });
+                let now = Instant::now();
+                let (late, moved) = (Late::new(now), (moved, now));
+                standing.insert(id, Standing { late, moved, marks, progress: launch.progress });
             }
         }
     }

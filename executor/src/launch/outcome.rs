@@ -36,7 +36,7 @@ impl Launch<'_> {
         }
         // Of this launch, or of those that come before it.
         let position =
-            self.progress_of(state).wrapping_add(state.begun).wrapping_add(self.passing());
+            self.progress_of(state).wrapping_add(state.begun).wrapping_add(shared.passing());
         let mut waits = self.waits();
         let stalled = match &mut state.active {
             Some(active) if active.seq == self.order.seq => &mut active.stalled,
@@ -204,14 +204,6 @@ impl Launch<'_> {
         (0..self.blocks())
             .map(|block| position(arena.cursor(block)))
             .fold(carried, |sum, position| sum.wrapping_mul(31).wrapping_add(position))
-    }
-
-    /// How far what peers are to pass on has come to them: a number that changes when some of it moves.
-    fn passing(&self) -> u64 {
-        let near = self.shared.peers.iter().filter(|peer| peer.same_node);
-        let passing =
-            near.map(|peer| self.shared.control(peer.rank).passing.0.load(Ordering::Relaxed));
-        passing.fold(0, u64::wrapping_add)
     }
 
     /// The error of a launch whose communicator broke under it.

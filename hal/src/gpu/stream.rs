@@ -239,7 +239,8 @@ impl<V: Vendor> Stream for GpuStream<V> {
         // Without a flag, what was done before is seen by all before the word is.
         // SAFETY: the caller vouches for the word; the stream lives as long as this object.
         match unsafe { write(self.raw, to.expose_provenance() as u64, value, 0) } {
-            Code::NOT_SUPPORTED => unsupported::<V, _>(what),
+            // The latter is said of memory that only copies reach, as HIP does: one is tried then, which says what else is wrong.
+            Code::NOT_SUPPORTED | Code::INVALID_VALUE => unsupported::<V, _>(what),
             code => api.check(what, code),
         }
     }

@@ -5,14 +5,16 @@ use crate::plans::{HALF, report, right, run_all};
 use crate::ports::{hangs, sum};
 use crate::{device, on_simulator, on_threads, options};
 use antiphon::DataType;
+use antiphon::executor::hal::{Memory, Stream};
 use antiphon::executor::{Call, Communicator, Executor, ExecutorError, Options};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, OpKind, Plan};
 use antiphon_tests::harness::processes::{Ranks, role};
 use antiphon_tests::harness::{Entry, on_hosts, seed};
 use std::os::fd::BorrowedFd;
-use std::sync::Barrier;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
 
 /// Runs `work` as each of the ranks on these hosts.
 pub fn apart<T: Send>(
@@ -249,6 +251,64 @@ fn transfers_of_several_parcels_arrive_whole_in_every_launch() {
         }
         rank.barrier().unwrap();
     });
+}
+
+#[test]
+fn a_launch_outlasts_its_limit_while_its_rank_moves_bytes() {
+    let test = "hosts::a_launch_outlasts_its_limit_while_its_rank_moves_bytes";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    const BYTES: u64 = 1 << 10;
+    let limit = Duration::from_secs(1);
+    let options = options().with_timeout(Some(limit)).with_verification(false);
+    let (meeting, goes_on) = (Barrier::new(2), AtomicBool::new(true));
+    let outcomes = apart(&["a", "b"], &options, |rank| {
+        let executor = Executor::new(&rank);
+        let plan = executor.load(&exchange()).unwrap();
+        let stage = || {
+            let memory = [rank.allocate(BYTES).unwrap(), rank.allocate(BYTES).unwrap()];
+            (rank.stream().unwrap(), memory)
+        };
+        let ((first, of_first), (second, of_second)) = (stage(), stage());
+        let launch = |stream: &Arc<dyn Stream>, [input, output]: &[Arc<dyn Memory>; 2]| {
+            let (from, to) = ((input.address().cast_const(), BYTES), (output.address(), BYTES));
+            // SAFETY: both are `BYTES` long, and outlive the stream's work, which the rank waits for.
+            unsafe { executor.execute(&Call::new(&plan, DataType::U32, from, to), stream) }
+        };
+        let exchanged = || {
+            launch(&second, &of_second)?;
+            executor.synchronize(&second)
+        };
+        // What is the first stream of the one rank is that of the other.
+        launch(&first, &of_first)?;
+        executor.synchronize(&first)?;
+        let leads = rank.rank() == 0;
+        if leads {
+            launch(&first, &of_first)?;
+        }
+        let (began, mut outcome) = (Instant::now(), Ok(()));
+        loop {
+            if leads {
+                goes_on.store(began.elapsed() < 3 * limit, Ordering::Relaxed);
+            }
+            meeting.wait();
+            let again = goes_on.load(Ordering::Relaxed);
+            meeting.wait();
+            if !again {
+                break;
+            }
+            outcome = outcome.and_then(|()| exchanged());
+        }
+        outcome?;
+        if !leads {
+            launch(&first, &of_first)?;
+        }
+        executor.synchronize(&first)
+    });
+    for outcome in outcomes {
+        outcome.unwrap();
+    }
 }
 
 #[test]

@@ -143,14 +143,17 @@ AP_INLINE u64 await_region(const Launch &l, u32 peer, u64 region) {
     while (chunk + 1 < CHUNKS && slot >= FIRST_CHUNK * ((2u << chunk) - 1)) ++chunk;
     const u64 *address = words(l.regions) + (u64)peer * CHUNKS + chunk;
     const u32 at = slot - FIRST_CHUNK * ((1u << chunk) - 1);
-    const RegionEntry *entry = 0;
+    u64 base = 0;
     const bool found = look(l, AT_REGION, peer, [&] {
         const u64 entries = load_acquire(address);
         if (!entries) return false;
-        entry = (const RegionEntry *)entries + at;
-        return load_acquire(&entry->region) == region;
+        const RegionEntry *entry = (const RegionEntry *)entries + at;
+        if (load_acquire(&entry->region) != region) return false;
+        // The entry of a region that is freed too early may become another's at any moment.
+        base = load_acquire(&entry->base);
+        return load_relaxed(&entry->region) == region;
     });
-    return found ? load_relaxed(&entry->base) : 0;
+    return found ? base : 0;
 }
 
 // Where scratch of this launch is in a rank's arena: raw (2), or packets (3).

@@ -17,7 +17,7 @@ use super::context::Context;
 use super::far::{LinkMemory, PARCELS, link_memory};
 use super::tables::Slots;
 use super::{Gpu, Peers};
-use crate::communicator::Shared;
+use crate::communicator::{Shared, rank_page};
 use crate::error::{Doing, ExecutorError};
 use crate::ports::{Ports, lost};
 use crate::shared::control::RING;
@@ -312,6 +312,9 @@ impl Inner {
                         return self.fail(request.channel as u32, reason.reason());
                     }
                 }
+            }
+            if moved {
+                rank_page(&self.page).control.passing.0.fetch_add(1, Ordering::Relaxed);
             }
             idle = if moved { 0 } else { idle + 1 };
             if idle < SPINS {
