@@ -9,7 +9,7 @@ use antiphon_codegen::abi::{
 };
 use antiphon_hal::{Device, HalError, Memory};
 use std::collections::HashMap;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The regions and arenas of all ranks, as this rank maps them.
@@ -248,10 +248,9 @@ impl Tables {
         let (Some(number), Some(address)) = (word(place), word(place + 8)) else {
             return Err(format!("slot {slot}, which is outside its chunk"));
         };
+        // Who acquires the new address does not find the old number afterwards.
         number.store(0, Ordering::Relaxed);
-        // Who reads the new address does not find the old number afterwards.
-        fence(Ordering::Release);
-        address.store(base, Ordering::Relaxed);
+        address.store(base, Ordering::Release);
         number.store(region, Ordering::Release);
         let before = state.lose((peer, slot));
         state.retired.extend(before);
