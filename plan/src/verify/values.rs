@@ -6,13 +6,14 @@ use std::collections::HashSet;
 /// A value: equal numbers are equal bits.
 pub(super) type ValueId = u32;
 
-/// Who combines values, and by which operator. Hardware adds in an order of its own, and a block may have it do so where
-/// another, which does not know of it yet, adds in software: what different blocks have it combine are different bits.
+/// Who combines values, and by which operator. Hardware adds in an order of its own, which may be another the next time; and a block
+/// may have it do so where another, which does not know of it yet, adds in software. So what different instructions have it combine
+/// are different bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct How {
     pub op: ReduceOp,
-    /// The block that has a switch combine; none in software.
-    pub switch: Option<u32>,
+    /// The block that has a switch combine, and the instruction by which; none in software.
+    pub switch: Option<(u32, u32)>,
 }
 
 impl From<ReduceOp> for How {
@@ -170,7 +171,8 @@ impl Values {
 /// Where to begin to look for a value: equal values have equal hashes, and are compared as they are.
 fn hash(How { op, switch }: How, values: &[ValueId]) -> u64 {
     const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
-    let mut hash = op as u64 | switch.map_or(0, |block| u64::from(block) + 1) << 8;
+    let by = switch.map_or(0, |(block, at)| (u64::from(block) + 1) << 32 | u64::from(at));
+    let mut hash = op as u64 ^ by.wrapping_mul(MIX);
     for &value in values {
         hash = (hash.rotate_left(5) ^ u64::from(value)).wrapping_mul(MIX);
     }
@@ -211,10 +213,11 @@ mod tests {
         assert_ne!(ab, ba);
         assert_eq!(values.combine(ReduceOp::Sum, &[a, b]), ab);
         assert_eq!(values.combine(ReduceOp::Max, &[a]), a);
-        let of = |block| How { op: ReduceOp::Sum, switch: Some(block) };
-        let [first, second] = [0, 1].map(|block| values.combine(of(block), &[a, b]));
-        assert!(first != ab && second != ab && first != second);
-        assert_eq!(values.combine(of(0), &[a, b]), first);
+        let of = |by| How { op: ReduceOp::Sum, switch: Some(by) };
+        let all = [(0, 7), (1, 7), (0, 8)].map(|by| values.combine(of(by), &[a, b]));
+        let [first, second, third] = all;
+        assert!(!all.contains(&ab) && first != second && first != third && second != third);
+        assert_eq!(values.combine(of((0, 7)), &[a, b]), first);
         assert_eq!(values.leaves(first, 9), values.leaves(ab, 9));
         assert_eq!(values.leaves(ab, 9), values.leaves(ba, 9));
         assert_eq!(values.origin(b + 2), Origin::Input { rank: 1, cell: 2, launch: 1 });

@@ -464,7 +464,7 @@ impl<'a> Walk<'a> {
         let at = self.blocks[index as usize].at;
         match *instruction {
             Instruction::Move { sources, destinations, reduce, multicast, index: number } => {
-                let how = How { op: reduce, switch: multicast.map(|_| index) };
+                let how = How { op: reduce, switch: multicast.map(|_| (index, at)) };
                 self.movement(index, [sources, destinations], how, number)?;
             }
             Instruction::MoveBlock { index: number } => self.block_move(index, number)?,

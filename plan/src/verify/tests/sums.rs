@@ -166,6 +166,41 @@ fn what_hardware_adds_on_one_rank_is_not_what_another_adds() {
     }
 }
 
+/// A block of rank 0 writes the sum of three inputs to every output: what it has added once, or once for each.
+fn one_adds(often: bool) -> Plan {
+    let p = ProgramBuilder::new("one", Collective::AllReduce, 3);
+    let inputs = p.switch(&[0, 1, 2], crate::model::Buffer::Input);
+    let channels = [p.channel(0, 1), p.channel(0, 2)];
+    let tb = p.block(0);
+    tb.wait_relaxed(&channels);
+    let own = p.output(0).all();
+    tb.switch_reduce(&inputs, 0, own);
+    for rank in 1..3 {
+        let peer = p.block(rank);
+        peer.signal_relaxed(&channels[rank - 1..rank]);
+        if often {
+            let sum = p.scratch(0, 3).all();
+            tb.switch_reduce(&inputs, 0, sum);
+            tb.put(sum, p.output(rank).all());
+        } else {
+            tb.put(own, p.output(rank).all());
+        }
+        peer.wait(&channels[rank - 1..rank]);
+    }
+    // Until then all inputs are read.
+    tb.signal(&channels);
+    p.build().unwrap()
+}
+
+#[test]
+fn what_hardware_adds_once_more_is_not_what_it_has_added() {
+    for (often, expected) in [(false, true), (true, false)] {
+        let report = judge(&one_adds(often));
+        assert_eq!(word(&report), "proven", "{report}");
+        assert_eq!(report.same_bits, Some(expected), "{often}: {report}");
+    }
+}
+
 #[test]
 fn two_write_one_sum_only_if_both_add_it_in_software() {
     let plan = |through_switch: [bool; 2]| {
