@@ -30,6 +30,7 @@ mod scaled;
 mod streams;
 mod together;
 mod transfers;
+mod waiting;
 
 use antiphon::executor::hal::{Backend, Device, driver};
 use antiphon::executor::{Communicator, Options};
@@ -92,11 +93,19 @@ fn beside_cuda(test: &str) -> Option<Simulated> {
 
 /// The same with variables of the simulator.
 fn beside_cuda_with(test: &str, environment: &[(&str, &str)]) -> Option<Simulated> {
-    if backend() != Backend::Cuda {
-        pass_over(test, "the application's calls in it are CUDA's");
+    if !is_cuda(test) {
         return None;
     }
     antiphon_tests::simulated::enter(test, env!("CARGO_TARGET_TMPDIR"), environment)
+}
+
+/// Whether CUDA's backend is tested. Says so where not, since the test's application makes CUDA's calls.
+fn is_cuda(test: &str) -> bool {
+    let is = backend() == Backend::Cuda;
+    if !is {
+        pass_over(test, "the application's calls in it are CUDA's");
+    }
+    is
 }
 
 /// The application of a test that real drivers must not run.

@@ -315,7 +315,7 @@ engine() {
 }
 # `devices` and `groups` are of several devices, and say so where there are too few. Others of several devices are for the simulated driver
 # alone, since no card can be told to behave so: direct, islands, prebuilt.
-groups="lane together coded hosts rooted transfers groups devices graphs streams buffers ends first methods runtime_sizes scaled grouped
+groups="waiting lane together coded hosts rooted transfers groups devices graphs streams buffers ends first methods runtime_sizes scaled grouped
     faults ports handed coded counted heard copies reproducible defaults"
 [ -z "$quick" ] || groups=reproducible
 if part engine; then
