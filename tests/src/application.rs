@@ -202,10 +202,14 @@ impl Application {
         stream
     }
 
-    /// A green context of a device, which shares the primary one, with whatever resources.
+    /// A green context of a device, which shares the primary one, with all of its multiprocessors.
     pub fn green(&self, device: i32) -> u64 {
-        let mut green = 0;
-        ok!(self, cuGreenCtxCreate(*mut u64, u64, i32, u32), &mut green, 0, device, 1);
+        // `CUdevResource`, of less than 512 bytes in all versions.
+        let (mut resource, mut described, mut green) = ([0u64; 64], 0, 0);
+        let resource = resource.as_mut_ptr();
+        ok!(self, cuDeviceGetDevResource(i32, *mut u64, u32), device, resource, 1);
+        ok!(self, cuDevResourceGenerateDesc(*mut u64, *mut u64, u32), &mut described, resource, 1);
+        ok!(self, cuGreenCtxCreate(*mut u64, u64, i32, u32), &mut green, described, device, 1);
         green
     }
 

@@ -3,6 +3,7 @@
 
 use crate::abi::{Answer, Out};
 use crate::context::{self, Context, cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain};
+use crate::device::cuDeviceGet;
 use crate::status::Status;
 use crate::stream::{Stream, find};
 use crate::table::Table;
@@ -10,6 +11,8 @@ use crate::table::Table;
 /// By handles of their own: calls that take a context take what `cuCtxFromGreenCtx` gives.
 static GREEN: Table<Context> = Table::new();
 
+/// The kind of resource that a green context has here: multiprocessors.
+const MULTIPROCESSORS: u32 = 1;
 /// What a green context must be made with: a default stream.
 const DEFAULT_STREAM: u32 = 1;
 /// What their streams must be made with: that they do not wait for the default one.
@@ -21,8 +24,24 @@ fn cu(code: i32) -> Answer {
 }
 
 driver_calls! {
-    fn cuGreenCtxCreate(out: Out<u64>, _resources: u64, device: i32, flags: u32) {
-        if flags != DEFAULT_STREAM {
+    fn cuDeviceGetDevResource(device: i32, out: Out<u32>, kind: u32) {
+        cu(cuDeviceGet(Out::to(&mut 0), device))?;
+        if kind != MULTIPROCESSORS {
+            return Err(Status::INVALID_VALUE);
+        }
+        out.set(kind)
+    }
+
+    fn cuDevResourceGenerateDesc(out: Out<u64>, resources: *const u32, count: u32) {
+        // SAFETY: the application passes a resource that it was given, whose first word is its kind.
+        if count != 1 || resources.is_null() || unsafe { *resources } != MULTIPROCESSORS {
+            return Err(Status::INVALID_VALUE);
+        }
+        out.set(u64::from(count))
+    }
+
+    fn cuGreenCtxCreate(out: Out<u64>, resources: u64, device: i32, flags: u32) {
+        if flags != DEFAULT_STREAM || resources == 0 {
             return Err(Status::INVALID_VALUE);
         }
         let mut primary = 0;

@@ -358,6 +358,10 @@ fi
 # The conformance suite of the device layer, and what is promised of one vendor's alone.
 if part conformance; then
     beside conformance env ANTIPHON_NEEDS_GPU=1 "$bin/hal_$device" gpu:: --test-threads=1
+    # Each in a process of its own, as on the simulated driver.
+    for test in ${driver:+streams_of_green_contexts_are_the_devices a_device_is_not_opened_on_a_green_context}; do
+        [ $device != cuda ] || beside "green-$test" env ANTIPHON_TEST_SIMULATED="$driver" "$bin/hal_cuda" --exact "green::$test"
+    done
 fi
 
 if part copies; then
