@@ -52,6 +52,22 @@ def collectives(rank, world):
     dist.barrier()
 
 
+def graphs(rank, world):
+    """A collective that a graph has gives in each replay what it gives when it is called."""
+    total = torch.stack([values(one) for one in range(world)]).sum(0)
+    x = values(rank)
+    # A first call prepares what none in a graph may.
+    dist.all_reduce(x)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        dist.all_reduce(x)
+    for replay in range(3):
+        x.copy_(values(rank))
+        graph.replay()
+        assert torch.equal(x, total), f"all_reduce, replay {replay}"
+
+
 def network():
     """A small network, with the same weights wherever it is made."""
     torch.manual_seed(7)
@@ -85,7 +101,7 @@ def main():
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     dist.init_process_group("antiphon")
     rank, world = dist.get_rank(), dist.get_world_size()
-    for check in (collectives, training):
+    for check in (collectives, training, graphs):
         check(rank, world)
         dist.barrier()
         if rank == 0:

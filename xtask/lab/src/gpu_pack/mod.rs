@@ -3,7 +3,7 @@
 //!
 //! It holds the command with the CUDA backend, and on request ROCm's, which carries the interpreting kernel compiled; tests of
 //! the device layer and of the engine; clients in C and C++ with their libraries; the benchmark (`gpu_bench`); plans, and their
-//! kernels compiled ahead for NVIDIA's GPUs; plans of others, where they are; and `run.sh`, which unpacks the programs, runs all of it and keeps what was said. Both
+//! kernels compiled ahead for NVIDIA's GPUs; plans of others, where they are; on request the Python package; and `run.sh`, which unpacks the programs, runs all of it and keeps what was said. Both
 //! vendors' libraries are loaded at run time, so one folder serves both.
 
 mod clients;
@@ -33,6 +33,10 @@ pub struct Options {
     /// Without clients of NCCL's interface, which takes NVIDIA's nccl.h; ANTIPHON_NCCL_INCLUDE names its folder
     #[arg(long)]
     without_nccl: bool,
+    /// With the Python package as a wheel, and programs for PyTorch and CuPy, which are run where those are; takes pip, which
+    /// fetches what the package is built with
+    #[arg(long)]
+    python: bool,
     /// The most MiB of the folder; programs that were not built for release are larger
     #[arg(long, value_name = "MIB", default_value_t = 40)]
     most: u64,
@@ -84,6 +88,9 @@ pub fn run(options: &Options) -> Result<()> {
         packed.push(to);
     }
     shared(&out.join("shared"))?;
+    if options.python {
+        python(&out.join("python"))?;
+    }
     if !options.without_code {
         code::pack(&unpacked.join("antiphon"), &packed, &out.join("code"))?;
     }
@@ -100,6 +107,19 @@ pub fn run(options: &Options) -> Result<()> {
         )));
     }
     println!("{}: {:.1} MiB; ./run.sh there", out.display(), bytes as f64 / f64::from(1 << 20));
+    Ok(())
+}
+
+/// Builds the Python package as a wheel, beside the programs that use it on a card.
+fn python(to: &Path) -> Result<()> {
+    let mut wheel = Command::new("python3");
+    wheel.args(["-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]).arg(to);
+    wheel.arg(repo::root().join("ffi/python"));
+    repo::stream("build the Python package", &mut wheel)?;
+    for program in ["torch_card.py", "cupy_card.py"] {
+        let from = repo::root().join("ffi/python/tests/programs").join(program);
+        copy(&from, &to.join(program))?;
+    }
     Ok(())
 }
 

@@ -8,7 +8,7 @@
 # --quick takes one plan and small sizes. --brief runs everything with fewer sizes and rounds, and several steps at a time, so that
 # times mean something in the benchmark and in `tune` alone: for a card that is there for some minutes. --rocm is for AMD's GPUs, if the folder was
 # packed for them, too. --only takes some of the parts, with commas between them, which run in this order:
-#   info benchmark clients engine ahead plans bench conformance copies tune shared processes sanitizer
+#   info benchmark clients engine python ahead plans bench conformance copies tune shared processes sanitizer
 #
 # FOLDER gets few files: summary.txt, which names every step and what became of it; all.log, what each of them said; the tables of the
 # benchmark (gpu-bench.md and .json; in copies, those of its longest part), and of what calls cost on this machine's processors (tuning.json). Both texts grow
@@ -50,7 +50,7 @@ find_hip() (
 quick=
 brief=
 only=
-parts="info benchmark clients engine ahead plans bench conformance copies tune shared processes sanitizer"
+parts="info benchmark clients engine python ahead plans bench conformance copies tune shared processes sanitizer"
 device=cuda
 driver=libcuda.so.1
 while :; do
@@ -190,7 +190,7 @@ running=0
 part() {
     together
     case " ${only:-$parts} " in *" $1 "*) ;; *) return 1 ;; esac
-    case "$quick $1" in "1 conformance" | "1 copies" | "1 tune" | "1 shared" | "1 processes" | "1 sanitizer") return 1 ;; esac
+    case "$quick $1" in "1 conformance" | "1 python" | "1 copies" | "1 tune" | "1 shared" | "1 processes" | "1 sanitizer") return 1 ;; esac
 }
 
 antiphon=$bin/antiphon
@@ -325,6 +325,26 @@ if part engine; then
         [ "$group" != faults ] || others="--skip defaults::"
         engine "$group" "$group::" $others
     done
+fi
+
+# The Python package with what the machine's Python has.
+if part python; then
+    site=$kept/site
+    if [ ! -d "$here/python" ]; then
+        note "SKIP   python: the package was not packed"
+    elif ! python3 -m pip install -q --no-index --no-deps --target "$site" "$here"/python/*.whl >>"$all" 2>&1; then
+        note "FAILED python: its package cannot be installed"
+    else
+        for library in torch cupy; do
+            if python3 -c "import $library; $library.cuda.is_available() or exit(1)" >>"$all" 2>&1; then
+                start="python3"
+                [ $library != torch ] || start="python3 -m torch.distributed.run --nproc_per_node 2"
+                beside "python-$library" env PYTHONPATH="$site${PYTHONPATH:+:$PYTHONPATH}" $start "$here/python/${library}_card.py"
+            else
+                note "SKIP   python-$library: there is none that has GPUs"
+            fi
+        done
+    fi
 fi
 
 # What was compiled ahead, and nothing else: a compiler would make what the driver does not take.
