@@ -11,7 +11,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError, Weak};
 
 /// A port of a device that this process has open.
 #[derive(Debug)]
@@ -195,6 +195,17 @@ impl Drop for Nic {
     }
 }
 
+/// Has pages that cards use stay this process's when it forks. On kernels before Linux 5.12 a page that the process writes after a fork
+/// may otherwise be another than the card's.
+fn keep_pages_at_forks() {
+    static ASKED: Once = Once::new();
+    ASKED.call_once(|| {
+        // Where the process has registered memory before by other means it fails, and that is as it was.
+        // SAFETY: takes nothing, and may be called at any time.
+        let _ = unsafe { sys::ibv_fork_init() };
+    });
+}
+
 fn open_device(name: &str) -> Result<NonNull<sys::ibv_context>, WireError> {
     let unavailable = |reason: String| {
         WireError::Unavailable {
@@ -205,6 +216,7 @@ fn open_device(name: &str) -> Result<NonNull<sys::ibv_context>, WireError> {
             .to_owned(),
     }
     };
+    keep_pages_at_forks();
     let mut count = 0;
     // SAFETY: the call allocates a list with a null at its end, or returns null.
     let list = unsafe { sys::ibv_get_device_list(&mut count) };
