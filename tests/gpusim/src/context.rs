@@ -177,10 +177,6 @@ driver_calls! {
         Ok(())
     }
 
-    fn cuCtxGetCurrent(out: Out<u64>) {
-        out.set(current_handle().unwrap_or(0))
-    }
-
     fn cuCtxSetCurrent(context: u64) {
         if context != 0 {
             find(context)?;
@@ -280,5 +276,12 @@ driver_calls! {
         let blocking: Vec<_> = lock(&context.blocking).iter().filter_map(Weak::upgrade).collect();
         blocking.iter().try_for_each(|stream| stream.synchronize())?;
         context.sound()
+    }
+}
+
+// A driver has the answer in memory of the thread's own.
+calls_without_context! {
+    fn cuCtxGetCurrent(out: Out<u64>) {
+        out.set(current_handle().unwrap_or(0))
     }
 }
