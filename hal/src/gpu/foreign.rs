@@ -5,7 +5,6 @@ use crate::gpu::calls::{Address, Device};
 use crate::gpu::core::Core;
 use crate::gpu::export::{by_ipc, ipc_handle, physical};
 use crate::gpu::memory::{GpuMemory, Kind};
-use crate::gpu::spans::Entries;
 use crate::gpu::vendor::{Context, Numbers, Owner, Vendor};
 use crate::gpu::vmm::{OWN, Physical};
 use crate::gpu::{lock, peers};
@@ -55,7 +54,8 @@ pub(crate) fn locate<V: Vendor>(
     bytes: u64,
 ) -> Result<Place<V>, HalError> {
     let _entered = core.context.enter()?;
-    let origin = walk(core, address, bytes)?;
+    // Nothing of our own comes to the addresses while the driver is asked.
+    let origin = OWN.steadily(|| walk(core, address, bytes))?;
     if origin.device != core.context.device() {
         return Err(refused(
             format!("memory of device {}", origin.device),
@@ -73,7 +73,7 @@ pub(crate) fn neighbour<V: Vendor>(
     address: Address,
     bytes: u64,
 ) -> Result<Place<V>, HalError> {
-    let origin = walk(core, address, bytes)?;
+    let origin = OWN.steadily(|| walk(core, address, bytes))?;
     // Of memory that goes meanwhile the driver tells no context.
     let enabled = peers::enable(core, address, origin.device);
     enabled.or_else(|error| check_alive(core, &origin).and(Err(error)))?;
@@ -87,9 +87,7 @@ fn refused(saw: String, allowed: &str, cure: &'static str) -> HalError {
 
 /// The allocations that hold the `bytes` bytes at `address`. The context must be current.
 fn walk<V: Vendor>(core: &Core<V>, address: Address, bytes: u64) -> Result<Origin, HalError> {
-    // Locked while the driver is asked: nothing of our own comes to the addresses meanwhile.
-    let own = OWN.read();
-    let (first, Owner { device, classic, .. }) = piece(core, &own, address)?;
+    let (first, Owner { device, classic, .. }) = piece(core, address)?;
     let mut origin = Origin { pieces: vec![first], classic, device };
     let offset = address.saturating_sub(first.base);
     let short = |known: u64| {
@@ -103,7 +101,7 @@ fn walk<V: Vendor>(core: &Core<V>, address: Address, bytes: u64) -> Result<Origi
     let mut end = first.end();
     while end < wanted {
         let is_classic = |classic| classic == Some(true);
-        let next = (!is_classic(classic)).then(|| piece(core, &own, end)).and_then(Result::ok);
+        let next = (!is_classic(classic)).then(|| piece(core, end)).and_then(Result::ok);
         let next = next.filter(|(next, owner)| {
             let goes_on = next.base == end && next.end() > end;
             goes_on && !is_classic(owner.classic) && owner.device == device
@@ -116,13 +114,9 @@ fn walk<V: Vendor>(core: &Core<V>, address: Address, bytes: u64) -> Result<Origi
     Ok(origin)
 }
 
-/// The allocation at `address`, and whose it is. `own` is what the backends use themselves.
-fn piece<V: Vendor>(
-    core: &Core<V>,
-    own: &Entries,
-    address: Address,
-) -> Result<(Piece, Owner), HalError> {
-    if own.hold(address) {
+/// The allocation at `address`, and whose it is. The context must be current.
+fn piece<V: Vendor>(core: &Core<V>, address: Address) -> Result<(Piece, Owner), HalError> {
+    if OWN.hold(address) {
         return Err(refused(
             format!(
                 "the address {address:#x}, past the end of memory of a device, or of another device"

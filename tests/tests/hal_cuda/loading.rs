@@ -2,7 +2,7 @@
 //! from the context meanwhile; such a kernel may wait for the very memory.
 
 use super::{on_simulator, open};
-use antiphon_hal::{Device, Kernel, KernelCode, KernelSource, LaunchShape};
+use antiphon_hal::{Device, Kernel, KernelCode, KernelSource, LaunchShape, Memory, Stream};
 use antiphon_tests::application::{Application, CHUNK};
 use antiphon_tests::hal::support::{Access, until};
 use std::ffi::c_void;
@@ -36,10 +36,58 @@ fn aside<T: Send + 'static>(make: impl FnOnce() -> T + Send + 'static) -> Receiv
     receiver
 }
 
+/// A thread that loads code, and so waits for a kernel, which waits until it may end; nobody else gets at the context meanwhile.
+struct Loading {
+    gate: Arc<dyn Memory>,
+    /// To unload it takes the context.
+    _kernel: Arc<dyn Kernel>,
+    stream: Arc<dyn Stream>,
+    loaded: Receiver<Arc<dyn Kernel>>,
+}
+
+impl Loading {
+    fn begin(application: &Application, device: &Arc<dyn Device>) -> Self {
+        let code = device.compile(SOURCE, &[]).unwrap();
+        let (spin, stream) = (load(device, &code, "spin"), device.stream().unwrap());
+        let gate = device.pinned(8).unwrap();
+        let address = gate.address();
+        let arguments = [(&raw const address).cast::<c_void>()];
+        // SAFETY: the argument is copied, and the word is mapped until the kernel, which `end` waits for, is over.
+        unsafe { spin.launch(&*stream, SHAPE, &arguments) }.unwrap();
+        let device = Arc::clone(device);
+        let loaded = aside(move || load(&device, &code, "late"));
+        until("the load waits for the kernel", || application.waiting() == 1);
+        Loading { gate, _kernel: spin, stream, loaded }
+    }
+
+    fn let_go(&self) {
+        Access::pinned(&self.gate, 1)[0].store(1, Ordering::Release);
+    }
+
+    /// Lets the kernel end, and the load with it, which waited until now.
+    fn end(self, application: &Application) {
+        let waits = application.waiting();
+        self.let_go();
+        self.loaded.recv_timeout(PATIENCE).expect("the load ends");
+        self.stream.synchronize().unwrap();
+        assert_eq!(waits, 1, "the load still waited");
+    }
+}
+
+impl Drop for Loading {
+    /// A test that fails ends, too.
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}
+
+/// The environment of a driver that keeps everybody from the context while code is loaded.
+const LOADS: [(&str, &str); 1] = [("ANTIPHON_GPUSIM_WAITS", "load")];
+
 #[test]
 fn memory_is_mapped_while_another_thread_loads_code() {
     let test = "loading::memory_is_mapped_while_another_thread_loads_code";
-    let Some(simulated) = on_simulator(test, &[("ANTIPHON_GPUSIM_WAITS", "load")]) else { return };
+    let Some(simulated) = on_simulator(test, &LOADS) else { return };
     let application = Application::new(&simulated);
     let (device, other) = (open(0), open(1));
     let access = Access::new(&device);
@@ -50,18 +98,7 @@ fn memory_is_mapped_while_another_thread_loads_code() {
     let own = device.allocate(CHUNK as u64).unwrap();
     let group = other.multicast(2, CHUNK as u64).unwrap().export().unwrap();
 
-    let code = device.compile(SOURCE, &[]).unwrap();
-    let (spin, stream) = (load(&device, &code, "spin"), device.stream().unwrap());
-    let gate = device.pinned(8).unwrap();
-    let word = &Access::pinned(&gate, 1)[0];
-    let address = gate.address();
-    // SAFETY: the argument is copied, and the word is mapped until the kernel, which the end of this function waits for, is over.
-    unsafe { spin.launch(&*stream, SHAPE, &[(&raw const address).cast::<c_void>()]) }.unwrap();
-    let loaded = aside({
-        let device = Arc::clone(&device);
-        move || load(&device, &code, "late")
-    });
-    until("the load waits for the kernel", || application.waiting() == 1);
+    let loading = Loading::begin(&application, &device);
     // Who needs the context waits as well,
     let event = aside({
         let device = Arc::clone(&device);
@@ -80,15 +117,48 @@ fn memory_is_mapped_while_another_thread_loads_code() {
         }
     });
     let mapped = mapped.recv_timeout(PATIENCE);
-    let waits = application.waiting();
-    word.store(1, Ordering::Release);
+    loading.end(&application);
     let (chunks, shared, _bound) = mapped.expect("memory is mapped");
-    assert_eq!(waits, 1, "the load still waits");
-    loaded.recv_timeout(PATIENCE).expect("the load ends");
     event.recv_timeout(PATIENCE).expect("the context is free");
-    stream.synchronize().unwrap();
     assert_eq!(access.load(&chunks, 0), 7);
     assert_eq!(shared.address(), own.address());
+}
+
+/// The one that asks has found that its context is current, and waits inside of the driver.
+#[test]
+fn memory_is_mapped_while_another_thread_asks_what_is_at_an_address() {
+    let test = "loading::memory_is_mapped_while_another_thread_asks_what_is_at_an_address";
+    let Some(simulated) = on_simulator(test, &LOADS) else { return };
+    let application = Application::new(&simulated);
+    let device = open(0);
+    let base = application.allocate(CHUNK);
+    let segment = application.segment(0, 2, true);
+    let find = |device: &Arc<dyn Device>, address: u64, bytes: usize| {
+        let place = std::ptr::with_exposed_provenance(address as usize);
+        device.locate(place, bytes as u64).unwrap().0
+    };
+    let chunks = find(&device, segment, 2 * CHUNK).export_parts().unwrap();
+    let (go, may) = channel::<()>();
+    let (sender, ready) = channel();
+    let asked = aside({
+        let device = Arc::clone(&device);
+        move || {
+            device.make_current().unwrap();
+            sender.send(()).unwrap();
+            may.recv().unwrap();
+            find(&device, base, CHUNK).address().addr() as u64
+        }
+    });
+    ready.recv().unwrap();
+
+    let loading = Loading::begin(&application, &device);
+    go.send(()).unwrap();
+    assert!(asked.recv_timeout(MOMENT).is_err(), "the driver answers nobody");
+    let mapped = aside(move || device.import_parts(&chunks).unwrap());
+    let mapped = mapped.recv_timeout(PATIENCE);
+    loading.end(&application);
+    mapped.expect("memory is mapped");
+    assert_eq!(asked.recv_timeout(PATIENCE), Ok(base));
 }
 
 /// No driver is known to want a context for these calls, and none says that it does not.
