@@ -20,6 +20,7 @@ mod diagnose;
 mod error;
 mod executor;
 mod fingerprint;
+mod freed;
 mod gpu;
 mod host;
 mod launch;

@@ -5,6 +5,7 @@
 
 use crate::communicator::CONTROL;
 use crate::error::ExecutorError;
+use crate::freed::Inquirer;
 use antiphon_bootstrap::{Bootstrap, BootstrapError, Message, Voice};
 use antiphon_hal::{Device, HalError, Memory};
 use antiphon_memory::SharedMemory;
@@ -32,6 +33,8 @@ pub struct Regions {
     gone: Mutex<HashSet<(u32, u64)>>,
     /// The device's epoch at the last sweep.
     swept: AtomicU64,
+    /// Asks whether memory is there still that peers of this process have offered.
+    inquirer: Inquirer,
 }
 
 #[derive(Debug, Default)]
@@ -87,7 +90,7 @@ impl Regions {
     pub fn new(host: Arc<dyn Device>, device: Option<Arc<dyn Device>>) -> Self {
         let memory = Arc::new(SharedMemory::over(Arc::clone(&host), device.clone()));
         let (own, gone, swept) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
-        Regions { host, device, memory, own, gone, swept }
+        Regions { host, device, memory, own, gone, swept, inquirer: Inquirer::default() }
     }
 
     /// The number of a region of this rank; tells the peers about it the first time.
@@ -185,10 +188,16 @@ impl Regions {
                     // No call waits for it: its owner frees it when those that use it are over.
                     Err(TransportError::Hal(HalError::Gone)) => {
                         self.gone().insert((peer, region));
-                        Ok(())
                     }
-                    other => other.map_err(|error| error.to_string()),
+                    other => other.map_err(|error| error.to_string())?,
                 }
+                // Memory of this process's application was mapped without a look whether it is there still.
+                let mapped = self.memory.region(peer, region);
+                if mapped.is_some_and(|memory| self.inquirer.is_freed(&memory)) {
+                    self.memory.retire(peer, region);
+                    self.gone().insert((peer, region));
+                }
+                Ok(())
             }
             RETIRE => {
                 self.gone().remove(&(peer, region));

@@ -50,8 +50,8 @@ pub enum MemoryHandle {
         handle: [u8; 64],
         /// A number of the process that exported it, which no other process has.
         process: u64,
-        /// Where it is mapped in that process.
-        address: u64,
+        /// Its number there, where it is the application's; otherwise 0.
+        number: u64,
         /// Bytes of the allocation.
         bytes: u64,
     },
@@ -79,7 +79,7 @@ pub struct Home {
 }
 
 /// `AMH`, then the version of the layout.
-const MAGIC: [u8; 4] = *b"AMH\x03";
+const MAGIC: [u8; 4] = *b"AMH\x04";
 const KIND_SHARED_MEMORY: u16 = 1;
 const KIND_DEVICE: u16 = 2;
 const KIND_FABRIC: u16 = 3;
@@ -154,10 +154,10 @@ impl MemoryHandle {
                 blob.extend_from_slice(&number.to_le_bytes());
             }
             MemoryHandle::Fabric { handle, .. } => blob.extend_from_slice(handle),
-            MemoryHandle::Ipc { handle, process, address, .. } => {
+            MemoryHandle::Ipc { handle, process, number, .. } => {
                 blob.extend_from_slice(handle);
                 blob.extend_from_slice(&process.to_le_bytes());
-                blob.extend_from_slice(&address.to_le_bytes());
+                blob.extend_from_slice(&number.to_le_bytes());
             }
             MemoryHandle::Multicast { members, .. } => {
                 blob.extend_from_slice(&members.to_le_bytes());
@@ -232,11 +232,11 @@ impl MemoryHandle {
                 Ok(MemoryHandle::Fabric { backend, handle, bytes })
             }
             KIND_IPC => {
-                let [handle @ .., p0, p1, p2, p3, p4, p5, p6, p7, a0, a1, a2, a3, a4, a5, a6, a7] =
+                let [handle @ .., p0, p1, p2, p3, p4, p5, p6, p7, n0, n1, n2, n3, n4, n5, n6, n7] =
                     *<&[u8; 80]>::try_from(body).map_err(|_| length(80))?;
                 let process = u64::from_le_bytes([p0, p1, p2, p3, p4, p5, p6, p7]);
-                let address = u64::from_le_bytes([a0, a1, a2, a3, a4, a5, a6, a7]);
-                Ok(MemoryHandle::Ipc { backend, handle, process, address, bytes })
+                let number = u64::from_le_bytes([n0, n1, n2, n3, n4, n5, n6, n7]);
+                Ok(MemoryHandle::Ipc { backend, handle, process, number, bytes })
             }
             _ => {
                 let members = *<&[u8; 4]>::try_from(body).map_err(|_| length(4))?;
@@ -281,7 +281,7 @@ mod tests {
             },
             MemoryHandle::Device { backend, descriptor: Arc::clone(&descriptor), home, bytes },
             MemoryHandle::Fabric { backend: Backend::Rocm, handle, bytes },
-            MemoryHandle::Ipc { backend, handle, process: 1 << 40, address: 3 << 33, bytes },
+            MemoryHandle::Ipc { backend, handle, process: 1 << 40, number: 3 << 33, bytes },
             MemoryHandle::Multicast { backend, descriptor, members: 8, bytes },
         ]
     }

@@ -13,13 +13,13 @@ pub(crate) fn process_number() -> u64 {
     *NUMBER.get_or_init(|| RandomState::new().hash_one(std::process::id()))
 }
 
-/// A number for a mapping of this process. Who has none of its handles cannot guess it, so that a handle that a peer made up leads
-/// to no memory that others were given.
+/// A number for a mapping of this process, or for memory of its application. Who has none of its handles cannot guess it, so that
+/// a handle that a peer made up leads to no memory that others were given.
 pub(crate) fn mapping_number() -> u64 {
     RandomState::new().hash_one(next_id()).max(1)
 }
 
-/// The mappings of this process that were exported, by their numbers.
+/// What was exported of one kind of this process, by numbers.
 #[derive(Debug)]
 pub(crate) struct Exported<M>(Mutex<BTreeMap<u64, Weak<M>>>);
 
@@ -33,15 +33,15 @@ impl<M> Exported<M> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers a mapping of this [number](mapping_number) as long as somebody has it; how others of this process find it.
-    pub(crate) fn enter(&self, number: u64, mapping: &Arc<M>) -> Home {
+    /// Remembers one of this [number](mapping_number) as long as somebody has it; how others of this process find it.
+    pub(crate) fn enter(&self, number: u64, one: &Arc<M>) -> Home {
         let mut all = self.all();
         all.retain(|_, known| known.strong_count() > 0);
-        all.insert(number, Arc::downgrade(mapping));
+        all.insert(number, Arc::downgrade(one));
         Home { process: process_number(), number }
     }
 
-    /// The mapping, if it is one of this process that somebody has still.
+    /// What has this number, if it is of this process and somebody has it still.
     pub(crate) fn find(&self, home: Home) -> Option<Arc<M>> {
         let all = self.all();
         let known = (home.process == process_number()).then(|| all.get(&home.number)).flatten();

@@ -51,7 +51,8 @@ pub trait Memory: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Whether it is [borrowed](Self::is_borrowed), and the application has freed it. Asks the driver.
+    /// Whether it is [borrowed](Self::is_borrowed), and the application has freed it. Asks the driver, which may let that wait for
+    /// kernels.
     fn is_freed(&self) -> bool {
         false
     }

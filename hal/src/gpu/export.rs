@@ -110,13 +110,17 @@ pub(crate) fn ipc_handle<V: Vendor>(core: &Core<V>, address: Address) -> Result<
     Ok(handle.0)
 }
 
-/// The handle of `memory` by IPC.
-pub(crate) fn by_ipc<V: Vendor>(memory: &GpuMemory<V>, handle: [u8; 64]) -> MemoryHandle {
+/// The handle of `memory` by IPC; of the application's it has a number in this process, of others 0.
+pub(crate) fn by_ipc<V: Vendor>(
+    memory: &GpuMemory<V>,
+    handle: [u8; 64],
+    number: u64,
+) -> MemoryHandle {
     MemoryHandle::Ipc {
         backend: V::BACKEND,
         handle,
         process: process_number(),
-        address: memory.address,
+        number,
         bytes: memory.bytes,
     }
 }

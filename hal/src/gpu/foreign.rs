@@ -7,22 +7,47 @@ use crate::gpu::export::{by_ipc, ipc_handle, physical};
 use crate::gpu::memory::{GpuMemory, Kind};
 use crate::gpu::vendor::{Context, Numbers, Owner, Vendor};
 use crate::gpu::vmm::{OWN, Physical};
-use crate::gpu::{lock, peers};
+use crate::gpu::{import, lock, peers};
+use crate::handle::Home;
+use crate::home::{mapping_number, process_number};
 use crate::id::next_id;
 use crate::memory::MemoryHandle;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// What the driver says of memory of the application.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Origin {
     /// The allocations, one behind the other: one, but where an allocator maps physical memory in chunks.
     pub(crate) pieces: Vec<Piece>,
     /// Whether IPC handles can be made of it ([`Owner::classic`]). Only one piece then.
     classic: Option<bool>,
     device: Device,
+    /// How others of this process find it, once it was exported.
+    lent: OnceLock<Lent>,
+}
+
+/// How others of a process find memory of the application's.
+#[derive(Debug)]
+struct Lent {
+    /// Its [number](mapping_number).
+    number: u64,
+    /// What the driver knows its owner by ([`Vendor::peer_at`]).
+    peer: usize,
 }
 
 impl Origin {
+    fn base(&self) -> Address {
+        self.pieces[0].base
+    }
+
+    fn bytes(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.bytes).sum()
+    }
+
+    fn numbers(&self) -> Vec<Numbers> {
+        self.pieces.iter().map(|piece| piece.numbers).collect()
+    }
+
     /// Whether it is known that other processes can map it by IPC handles alone.
     pub(crate) fn is_legacy_ipc(&self) -> bool {
         self.classic == Some(true)
@@ -66,18 +91,32 @@ pub(crate) fn locate<V: Vendor>(
     known(core, origin, address)
 }
 
-/// As [`locate`], also for memory of another device of this process, which kernels of this one reach afterwards. The
-/// context must be current.
-pub(crate) fn neighbour<V: Vendor>(
+/// The application's memory that this process exported by this number, for kernels of this device, also if it is of another one.
+///
+/// The driver is asked nothing where kernels were let use the other device's memory before: a kernel may wait for the memory, and
+/// the driver for that kernel. So the application may have freed it.
+pub(crate) fn borrow<V: Vendor>(
     core: &Arc<Core<V>>,
-    address: Address,
+    number: u64,
     bytes: u64,
-) -> Result<Place<V>, HalError> {
-    let origin = OWN.steadily(|| walk(core, address, bytes))?;
-    // Of memory that goes meanwhile the driver tells no context.
-    let enabled = peers::enable(core, address, origin.device);
-    enabled.or_else(|error| check_alive(core, &origin).and(Err(error)))?;
-    known(core, origin, address)
+) -> Result<Arc<GpuMemory<V>>, HalError> {
+    let home = Home { process: process_number(), number };
+    // Who exported it keeps it as long as others may use it.
+    let origin = V::process().lent.find(home).ok_or(HalError::Gone)?;
+    if bytes != origin.bytes() {
+        return Err(import::refused(&format!("{bytes} bytes"), &format!("{}", origin.bytes())));
+    }
+    let may_use = |lent: &Lent| peers::may_use(core, lent.peer, origin.device);
+    if !origin.lent.get().is_some_and(may_use) {
+        let _entered = core.context.enter()?;
+        let enabled = peers::enable(core, origin.base(), origin.device);
+        // Of memory that goes meanwhile the driver tells no context.
+        enabled.or_else(|error| match check_alive(core, &origin) {
+            Err(HalError::Invalid { .. }) => Err(HalError::Gone),
+            alive => alive.and(Err(error)),
+        })?;
+    }
+    Ok(one(core, &origin))
 }
 
 fn refused(saw: String, allowed: &str, cure: &'static str) -> HalError {
@@ -88,7 +127,7 @@ fn refused(saw: String, allowed: &str, cure: &'static str) -> HalError {
 /// The allocations that hold the `bytes` bytes at `address`. The context must be current.
 fn walk<V: Vendor>(core: &Core<V>, address: Address, bytes: u64) -> Result<Origin, HalError> {
     let (first, Owner { device, classic, .. }) = piece(core, address)?;
-    let mut origin = Origin { pieces: vec![first], classic, device };
+    let mut origin = Origin { pieces: vec![first], classic, device, lent: OnceLock::new() };
     let offset = address.saturating_sub(first.base);
     let short = |known: u64| {
         refused(
@@ -152,13 +191,8 @@ fn known<V: Vendor>(
     origin: Origin,
     address: Address,
 ) -> Result<Place<V>, HalError> {
-    let base = origin.pieces[0].base;
-    let bytes = origin.pieces.iter().map(|piece| piece.bytes).sum();
-    let offset = address.saturating_sub(base);
-    let numbers: Vec<_> = origin.pieces.iter().map(|piece| piece.numbers).collect();
-    let mut foreign = lock(&core.foreign);
-    let known = foreign.get(&numbers).and_then(Weak::upgrade);
-    if let Some(memory) = known.filter(|memory| (memory.address, memory.bytes) == (base, bytes)) {
+    let offset = address.saturating_sub(origin.base());
+    if let Some(memory) = find(core, &origin) {
         return Ok((memory, offset));
     }
     if origin.pieces.len() > 1 {
@@ -175,12 +209,29 @@ fn known<V: Vendor>(
             Physical::<V>::at(&core.context, calls, piece.base).map_err(|_| apart())?;
         }
     }
+    Ok((one(core, &Arc::new(origin)), offset))
+}
+
+/// The object for the allocations, if somebody has it.
+fn find<V: Vendor>(core: &Core<V>, origin: &Origin) -> Option<Arc<GpuMemory<V>>> {
+    let known = lock(&core.foreign).get(&origin.numbers()).and_then(Weak::upgrade)?;
+    ((known.address, known.bytes) == (origin.base(), origin.bytes())).then_some(known)
+}
+
+/// The same, made if nobody has it. Asks nobody.
+fn one<V: Vendor>(core: &Arc<Core<V>>, origin: &Arc<Origin>) -> Arc<GpuMemory<V>> {
+    let (address, bytes) = (origin.base(), origin.bytes());
+    let mut foreign = lock(&core.foreign);
+    let known = foreign.get(&origin.numbers()).and_then(Weak::upgrade);
+    if let Some(memory) = known.filter(|memory| (memory.address, memory.bytes) == (address, bytes))
+    {
+        return memory;
+    }
     foreign.retain(|_, memory| memory.strong_count() > 0);
-    let kind = Kind::Foreign(origin);
-    let core = Arc::clone(core);
-    let memory = Arc::new(GpuMemory { id: next_id(), address: base, bytes, kind, core });
-    foreign.insert(numbers, Arc::downgrade(&memory));
-    Ok((memory, offset))
+    let (kind, core) = (Kind::Foreign(Arc::clone(origin)), Arc::clone(core));
+    let memory = Arc::new(GpuMemory { id: next_id(), address, bytes, kind, core });
+    foreign.insert(origin.numbers(), Arc::downgrade(&memory));
+    memory
 }
 
 /// That the application has not freed the memory meanwhile: its addresses may be another allocation's by now. The
@@ -202,7 +253,7 @@ pub(crate) fn check_alive<V: Vendor>(core: &Core<V>, origin: &Origin) -> Result<
 /// What a peer needs to map the application's `memory`: a handle for each piece. Its context must be current.
 pub(crate) fn export<V: Vendor>(
     memory: &GpuMemory<V>,
-    origin: &Origin,
+    origin: &Arc<Origin>,
 ) -> Result<Vec<MemoryHandle>, HalError> {
     let core = &memory.core;
     let api = core.context.api();
@@ -218,7 +269,7 @@ pub(crate) fn export<V: Vendor>(
     if origin.classic != Some(false) && origin.pieces.len() == 1 {
         let what = "make an IPC handle of memory";
         match ipc_handle(core, memory.address) {
-            Ok(handle) => return Ok(vec![by_ipc(memory, handle)]),
+            Ok(handle) => return Ok(vec![by_ipc(memory, handle, lend(core, origin)?)]),
             Err(code) if origin.classic == Some(true) => return Err(api.error(what, code)),
             Err(code) if core.traits.mapping.is_none() => return Err(unshareable(what, code)),
             // Tried in vain: it may be physical memory.
@@ -234,4 +285,17 @@ pub(crate) fn export<V: Vendor>(
             physical(core, &found, piece.bytes)
         })
         .collect()
+}
+
+/// The number by which others of this process find memory, as long as somebody has it. The context must be current.
+fn lend<V: Vendor>(core: &Core<V>, origin: &Arc<Origin>) -> Result<u64, HalError> {
+    let lent = match origin.lent.get() {
+        Some(lent) => lent,
+        None => {
+            let peer = V::peer_at(core, origin.base(), origin.device)?;
+            origin.lent.get_or_init(|| Lent { number: mapping_number(), peer })
+        }
+    };
+    V::process().lent.enter(lent.number, origin);
+    Ok(lent.number)
 }

@@ -19,14 +19,26 @@ pub(crate) fn import<V: Vendor>(
     core: &Arc<Core<V>>,
     handles: &[MemoryHandle],
 ) -> Result<Arc<GpuMemory<V>>, HalError> {
-    if let [MemoryHandle::Ipc { backend, handle, process, address, bytes }] = handles
+    if let [MemoryHandle::Ipc { backend, handle, process, bytes, .. }] = handles
         && *backend == V::BACKEND
+        && *process != process_number()
     {
-        return import_classic(core, handle, (*process, *address, *bytes));
+        let _entered = core.context.enter()?;
+        let _unrecorded = Unrecorded::new(core.context.api());
+        return open(core, handle, *bytes);
     }
     // A kernel may wait for this mapping, and a thread of the application for that kernel, with the context locked.
     let _entered = vmm::enter::<V>(&core.context)?;
     let _unrecorded = Unrecorded::new(core.context.api());
+    if let [MemoryHandle::Ipc { backend, handle, number, bytes, .. }] = handles
+        && *backend == V::BACKEND
+    {
+        // The driver opens no handle in the process that made it.
+        return match V::by_own_handle(core, handle, *bytes)? {
+            Some(memory) => Ok(memory),
+            None => foreign::borrow(core, *number, *bytes),
+        };
+    }
     if let [MemoryHandle::Device { backend, home: Some(home), bytes, .. }] = handles
         && *backend == V::BACKEND
         && let Some(mapping) = V::process().exported.find(*home)
@@ -34,30 +46,6 @@ pub(crate) fn import<V: Vendor>(
         return share(core, mapping, *bytes);
     }
     import_physical(core, handles)
-}
-
-/// Opens memory by an IPC handle, or finds what it is of in this process; with the process that exported it, where it is mapped
-/// there, and how many bytes that are.
-fn import_classic<V: Vendor>(
-    core: &Arc<Core<V>>,
-    handle: &[u8; 64],
-    (process, address, bytes): (u64, u64, u64),
-) -> Result<Arc<GpuMemory<V>>, HalError> {
-    let _entered = core.context.enter()?;
-    let _unrecorded = Unrecorded::new(core.context.api());
-    if process != process_number() {
-        return open(core, handle, bytes);
-    }
-    // The driver opens no handle in the process that made it.
-    if let Some(memory) = V::by_own_handle(core, handle, bytes)? {
-        return Ok(memory);
-    }
-    match foreign::neighbour(core, address, bytes) {
-        Ok((memory, 0)) => Ok(memory),
-        // There was such memory when this process made the handle.
-        Ok(_) | Err(HalError::Invalid { .. }) => Err(HalError::Gone),
-        Err(error) => Err(error),
-    }
 }
 
 /// Memory that this process has mapped, at the same address.

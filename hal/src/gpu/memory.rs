@@ -33,7 +33,7 @@ pub(crate) enum Kind<V: Vendor> {
     /// mapping.
     Mapped(Arc<Mapping<V>>),
     /// The application's own, of this device or of another one; nothing is owned.
-    Foreign(Origin),
+    Foreign(Arc<Origin>),
     /// Opened by an IPC handle.
     Opened {
         /// The handle.

@@ -107,6 +107,11 @@ pub(crate) fn allow_all<V: Vendor>(memory: &GpuMemory<V>) -> Result<(), HalError
     Ok(())
 }
 
+/// Whether kernels of `core`'s device were let use memory of `other`, whose owner the driver knows by `peer`. Asks nobody.
+pub(crate) fn may_use<V: Vendor>(core: &Core<V>, peer: usize, other: Device) -> bool {
+    other == core.context.device() || lock(&core.enabled).contains(&peer)
+}
+
 /// Lets kernels of `core`'s device use the live memory at `address` on `other`. The context must be current.
 pub(crate) fn enable<V: Vendor>(
     core: &Core<V>,
@@ -133,7 +138,7 @@ pub(crate) fn enable_all<V: Vendor>(core: &Core<V>, other: &Core<V>) -> Result<(
 /// The same for what the driver knows a device by ([`Context::as_peer`]), once: the call may wait for kernels. The context
 /// must be current.
 fn allow<V: Vendor>(core: &Core<V>, peer: usize, other: Device) -> Result<(), HalError> {
-    if lock(&core.enabled).contains(&peer) {
+    if may_use(core, peer, other) {
         return Ok(());
     }
     check(core, other)?;

@@ -9,6 +9,7 @@ use crate::gpu::calls;
 use crate::gpu::code;
 use crate::gpu::core::{memory_bytes, name};
 use crate::gpu::device::GpuDevice;
+use crate::gpu::foreign::Origin;
 use crate::gpu::library::Api;
 use crate::gpu::lock;
 use crate::gpu::vendor::{Context, Vendor};
@@ -27,6 +28,8 @@ pub(crate) struct Process<V: Vendor> {
     pub(crate) adopted: Adopted,
     /// Memory that others of this process may have handles of.
     pub(crate) exported: Exported<Mapping<V>>,
+    /// The same of the application's.
+    pub(crate) lent: Exported<Origin>,
 }
 
 impl<V: Vendor> Process<V> {
@@ -38,6 +41,7 @@ impl<V: Vendor> Process<V> {
             opened: Mutex::new(BTreeMap::new()),
             adopted: Adopted::new(),
             exported: Exported::new(),
+            lent: Exported::new(),
         }
     }
 

@@ -103,7 +103,7 @@ pub(super) fn export(memory: &RocmMemory, block: &Own) -> Result<MemoryHandle, H
     let mut exported = lock(&EXPORTED);
     exported.retain(|_, known| known.strong_count() > 0);
     exported.insert(handle, Arc::downgrade(block));
-    Ok(by_ipc(memory, handle))
+    Ok(by_ipc(memory, handle, 0))
 }
 
 /// Memory that the run-time library allocated for us in this process, if `handle` was made of it.

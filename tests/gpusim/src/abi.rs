@@ -180,7 +180,8 @@ macro_rules! driver_calls {
     };
 }
 
-/// Defines functions that name their device themselves, or look at what is the thread's own, and so wait for nobody who holds a context.
+/// Defines functions that name their device themselves, or look at what is the thread's own, and so wait for nobody who holds a
+/// context.
 macro_rules! calls_without_context {
     ($($calls:tt)*) => {
         define_calls! { (); $($calls)* }

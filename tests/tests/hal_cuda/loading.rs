@@ -124,6 +124,34 @@ fn memory_is_mapped_while_another_thread_loads_code() {
     assert_eq!(shared.address(), own.address());
 }
 
+#[test]
+fn memory_of_cudamalloc_is_mapped_in_its_process_while_another_thread_loads_code() {
+    let test =
+        "loading::memory_of_cudamalloc_is_mapped_in_its_process_while_another_thread_loads_code";
+    let Some(simulated) = on_simulator(test, &LOADS) else { return };
+    let application = Application::new(&simulated);
+    let (device, other) = (open(0), open(1));
+    // As ranks do when they meet.
+    other.enable_peer(0).unwrap();
+    let base = application.allocate(CHUNK);
+    application.write(base, &[7]);
+    let place = std::ptr::with_exposed_provenance(base as usize);
+    let memory = device.locate(place, CHUNK as u64).unwrap().0;
+    let handle = memory.export().unwrap();
+
+    let loading = Loading::begin(&application, &device);
+    let mapped = aside({
+        let (device, other) = (Arc::clone(&device), Arc::clone(&other));
+        move || [&device, &other].map(|device| device.import(&handle).unwrap())
+    });
+    let mapped = mapped.recv_timeout(PATIENCE);
+    loading.end(&application);
+    let [here, there] = mapped.expect("memory is mapped");
+    assert_eq!(here.id(), memory.id());
+    assert_eq!((there.address(), there.len()), (memory.address(), CHUNK as u64));
+    assert_eq!(Access::new(&other).load(&there, 0), 7);
+}
+
 /// The one that asks has found that its context is current, and waits inside of the driver.
 #[test]
 fn memory_is_mapped_while_another_thread_asks_what_is_at_an_address() {

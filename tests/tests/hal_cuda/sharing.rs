@@ -162,6 +162,11 @@ fn what_cudamalloc_made_goes_by_a_classic_handle() {
     application.free(base);
     let error = memory.export().unwrap_err().to_string();
     assert!(error.contains("freed"), "{error}");
+    // In the process itself nobody asks the driver, until somebody asks for that.
+    assert!(device.import(&handle).unwrap().is_freed());
+    drop((memory, here));
+    let gone = device.import(&handle);
+    assert!(matches!(gone, Err(HalError::Gone)), "who exported it keeps it no more: {gone:?}");
 }
 
 #[test]

@@ -167,7 +167,7 @@ fn the_simulated_driver_has_all_functions() {
 /// A handle that the driver refuses.
 fn gone() -> MemoryHandle {
     let handle = [7; 64];
-    MemoryHandle::Ipc { backend: Backend::Rocm, handle, process: 1, address: 4096, bytes: 4096 }
+    MemoryHandle::Ipc { backend: Backend::Rocm, handle, process: 1, number: 4096, bytes: 4096 }
 }
 
 /// An application that asks for its own last error does not find one of ours, and its device stays current.
