@@ -80,6 +80,9 @@ impl Loader<'_> {
     /// Loads code while no launch of the process is under way on the device. CUDA's driver lets who loads code wait for all kernels
     /// of the device, and who makes any other call meanwhile for that one: a kernel that waits for another rank's launch would keep
     /// it from being made. Launches that begin meanwhile wait for the loading, which takes milliseconds.
+    ///
+    /// Launches on other devices are not waited for, though a driver may have who loads wait for kernels of devices that reach this
+    /// one's memory: a rank that has launched on its own device waits for this one's launch, and so for this code.
     fn load(&self, entry: &str, code: &[u8]) -> Result<Loaded, HalError> {
         let underway = Underway::here();
         let began = Instant::now();
