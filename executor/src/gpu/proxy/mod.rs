@@ -290,6 +290,12 @@ impl Inner {
     }
 
     fn run(&self) {
+        // Else each call of the driver's would enter a context and leave it, and wait for whoever is in it each time.
+        if let Err(error) = self.device.make_current() {
+            log::debug!(
+                "the thread that serves port channels enters its context for each call: {error}"
+            );
+        }
         let mut all: Vec<Served> = Vec::new();
         let (mut idle, mut told) = (0, 0);
         loop {
