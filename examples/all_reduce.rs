@@ -20,7 +20,8 @@ fn rank() -> Result<(), Box<dyn Error>> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let launched = ["ANTIPHON_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"];
+    // A script of Slurm's has a number, too, but no step.
+    let launched = ["ANTIPHON_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_STEP_ID"];
     if launched.iter().any(|variable| std::env::var_os(variable).is_some()) {
         return rank();
     }

@@ -76,7 +76,8 @@ enum antiphon_result
      */
     ANTIPHON_RESULT_FILE = 6,
     /**
-     * Memory is exhausted, or the device or the system refused something.
+     * Memory is exhausted, or the device or the system refused something. antiphon_communicator_async_error tells whether the
+     * communicator is of no more use, as after a buffer that was freed too early.
      */
     ANTIPHON_RESULT_SYSTEM = 7,
     /**
@@ -926,7 +927,7 @@ antiphon_result antiphon_all_gather_v(const struct antiphon_communicator *commun
 
 /**
  * Sends `count` elements to a peer, which calls antiphon_receive with the same count and type; the
- * other ranks have no part in it. Transfers from one rank to another come in order; on a device the first one waits, also on a
+ * other ranks have no part in it. Without a stream it returns when the peer has received. Transfers from one rank to another come in order; on a device the first one waits, also on a
  * stream, until the two ranks have formed a queue of their own: for the peer's process, not for its call. A rank sends to
  * itself inside a group only.
  *
@@ -1650,7 +1651,8 @@ antiphon_result antiphon_set_last_error(const char *failure);
 const char *antiphon_result_text(int32_t result);
 
 /**
- * Makes a stream on a communicator's device. Calls of several communicators of that device may share it.
+ * Makes a stream on a communicator's device. Calls of several communicators of that device may share it. On a GPU
+ * antiphon_stream_synchronize then tells of failures of this communicator alone; antiphon_communicator_async_error tells of the others'.
  *
  * Any thread may call it at any time.
  *
@@ -1684,7 +1686,8 @@ antiphon_result antiphon_stream_adopt(const struct antiphon_communicator *commun
 antiphon_result antiphon_stream_synchronize(const struct antiphon_stream *stream);
 
 /**
- * Writes 1 if all calls on a stream are complete, else 0. Does not wait.
+ * Writes 1 if all calls on a stream are complete, also if they have failed, else 0. Does not wait: 1 says that buffers are free, and
+ * antiphon_stream_synchronize what became of the calls.
  *
  * Any thread may call it at any time.
  *

@@ -25,7 +25,8 @@ pub enum antiphon_result {
     Unsupported = 5,
     /// A file cannot be read.
     File = 6,
-    /// Memory is exhausted, or the device or the system refused something.
+    /// Memory is exhausted, or the device or the system refused something. antiphon_communicator_async_error tells whether the
+    /// communicator is of no more use, as after a buffer that was freed too early.
     System = 7,
     /// The ranks could not meet, or could not talk to each other.
     Rendezvous = 8,

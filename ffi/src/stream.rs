@@ -36,7 +36,8 @@ pub(crate) unsafe fn queue<'a>(
     Ok(Some(&unsafe { borrow::<Stream>(stream)? }.queue))
 }
 
-/// Makes a stream on a communicator's device. Calls of several communicators of that device may share it.
+/// Makes a stream on a communicator's device. Calls of several communicators of that device may share it. On a GPU
+/// antiphon_stream_synchronize then tells of failures of this communicator alone; antiphon_communicator_async_error tells of the others'.
 ///
 /// Any thread may call it at any time.
 ///
@@ -106,7 +107,8 @@ pub unsafe extern "C" fn antiphon_stream_synchronize(
     })
 }
 
-/// Writes 1 if all calls on a stream are complete, else 0. Does not wait.
+/// Writes 1 if all calls on a stream are complete, also if they have failed, else 0. Does not wait: 1 says that buffers are free, and
+/// antiphon_stream_synchronize what became of the calls.
 ///
 /// Any thread may call it at any time.
 ///

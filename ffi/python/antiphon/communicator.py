@@ -476,8 +476,8 @@ class Communicator(Handle):
         return send if receive is None else receive
 
     def send(self, buffer: Any, peer: int, *, stream: Stream | None = None) -> None:
-        """Sends the buffer to a peer, which calls `receive` with one of the same size and type. Transfers
-        between two ranks are made in the same order on both."""
+        """Sends the buffer to a peer, which calls `receive` with one of the same size and type. Without a stream it
+        returns when the peer has received. Transfers between two ranks are made in the same order on both."""
         own = self._span(buffer, False)
         dtype, _ = common(own, own)
         count = own.bytes // element_bytes(dtype)

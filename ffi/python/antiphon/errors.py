@@ -83,7 +83,7 @@ class MismatchError(AntiphonError):
 
 
 class PeerLostError(AntiphonError, ConnectionError):
-    """A peer died, or cannot be reached any more. The communicator is of no more use."""
+    """A peer died, or has left, or cannot be reached any more. The communicator is of no more use for what needs that peer."""
 
     result = 11
 
