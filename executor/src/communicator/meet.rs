@@ -72,6 +72,8 @@ impl Communicator {
     /// less evenly than they call. Who waits longer than that logs what for. Where nobody answers at the id's address they wait no
     /// longer than a minute, or than calls do where that is more.
     ///
+    /// The environment has no part in it, `ANTIPHON_INTERFACE` neither: [`Options::with_interface`] names a network interface.
+    ///
     /// # Errors
     /// What the bootstrap reports: a rank that did not come in time, a wrong world, a duplicate rank, an id whose process has ended.
     pub fn from_id(
