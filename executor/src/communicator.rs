@@ -466,7 +466,8 @@ impl Shared {
         self.control[rank as usize].get()
     }
 
-    /// How far what the other ranks of the node are to pass on has come to them: a number that changes when some of it moves.
+    /// How far what the other ranks of the node are to pass on has come to them, and what their proxies move: a number that changes
+    /// when some of it moves.
     pub fn passing(&self) -> u64 {
         let near = self.peers.iter().filter(|peer| peer.same_node);
         let passing = near.map(|peer| self.control(peer.rank).passing.0.load(Ordering::Relaxed));

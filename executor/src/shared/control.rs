@@ -43,7 +43,8 @@ pub struct ControlPage {
     /// [`LEFT`] once the owner has left in good order: whatever it did for its launches is there. [`BROKEN`] if the communicator was
     /// broken then, or a rank lost, which the others hear of as it did, or by it.
     pub left: Line,
-    /// Changes while what the owner is to pass on comes to it, which is progress for who waits to get that.
+    /// Changes while what the owner is to pass on comes to it, or its proxy moves what kernels asked for: progress for who waits for
+    /// that.
     pub passing: Line,
     descriptors: [Descriptor; RING as usize],
 }

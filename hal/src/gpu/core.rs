@@ -4,11 +4,12 @@ use crate::caps::Caps;
 use crate::error::HalError;
 use crate::gpu::calls::{AllocationProperties, Device, Virtual};
 use crate::gpu::code::{self, GRANULARITY};
+use crate::gpu::foreign::Known;
 use crate::gpu::library::{Api, text_of};
 use crate::gpu::memory::GpuMemory;
 use crate::gpu::pinned::Slabs;
 use crate::gpu::stream::GpuStream;
-use crate::gpu::vendor::{Context, Numbers, Vendor};
+use crate::gpu::vendor::{Context, Vendor};
 use crate::ranges::Ranges;
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_uint;
@@ -41,7 +42,7 @@ pub(crate) struct Core<V: Vendor> {
     pub(crate) ranges: Ranges<GpuMemory<V>>,
     /// Memory of the application that was asked for, by the driver's numbers of its allocations, which are never used
     /// again.
-    pub(crate) foreign: Mutex<HashMap<Vec<Numbers>, Weak<GpuMemory<V>>>>,
+    pub(crate) foreign: Mutex<Known<V>>,
     /// Memory opened by IPC handles: opening one twice gives the same address.
     pub(crate) opened: Mutex<HashMap<[u8; 64], Arc<Opened<V>>>>,
     /// Devices whose memory kernels of this one were let use, as the driver knows them.

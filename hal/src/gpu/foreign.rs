@@ -12,7 +12,11 @@ use crate::handle::Home;
 use crate::home::{mapping_number, process_number};
 use crate::id::next_id;
 use crate::memory::MemoryHandle;
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
+
+/// The objects for memory of the application, by the numbers of its allocations.
+pub(crate) type Known<V> = HashMap<Vec<Numbers>, Weak<GpuMemory<V>>>;
 
 /// What the driver says of memory of the application.
 #[derive(Debug)]
@@ -214,19 +218,21 @@ fn known<V: Vendor>(
 
 /// The object for the allocations, if somebody has it.
 fn find<V: Vendor>(core: &Core<V>, origin: &Origin) -> Option<Arc<GpuMemory<V>>> {
-    let known = lock(&core.foreign).get(&origin.numbers()).and_then(Weak::upgrade)?;
+    known_among(&lock(&core.foreign), origin)
+}
+
+fn known_among<V: Vendor>(all: &Known<V>, origin: &Origin) -> Option<Arc<GpuMemory<V>>> {
+    let known = all.get(&origin.numbers()).and_then(Weak::upgrade)?;
     ((known.address, known.bytes) == (origin.base(), origin.bytes())).then_some(known)
 }
 
 /// The same, made if nobody has it. Asks nobody.
 fn one<V: Vendor>(core: &Arc<Core<V>>, origin: &Arc<Origin>) -> Arc<GpuMemory<V>> {
-    let (address, bytes) = (origin.base(), origin.bytes());
     let mut foreign = lock(&core.foreign);
-    let known = foreign.get(&origin.numbers()).and_then(Weak::upgrade);
-    if let Some(memory) = known.filter(|memory| (memory.address, memory.bytes) == (address, bytes))
-    {
+    if let Some(memory) = known_among(&foreign, origin) {
         return memory;
     }
+    let (address, bytes) = (origin.base(), origin.bytes());
     foreign.retain(|_, memory| memory.strong_count() > 0);
     let (kind, core) = (Kind::Foreign(Arc::clone(origin)), Arc::clone(core));
     let memory = Arc::new(GpuMemory { id: next_id(), address, bytes, kind, core });
