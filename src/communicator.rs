@@ -1,12 +1,10 @@
 //! A communicator with its collectives, on typed buffers.
 
-use crate::buffer::place::Place;
-use crate::{Buffer, BufferMut, Element, Op};
-use antiphon_executor::hal::{Backend, Device};
+use crate::checked::Checked;
+use crate::{Buffer, BufferMut, Group, Op};
 use antiphon_executor::selection::{Chosen, Question};
 use antiphon_executor::{
-    self as executor, Collectives, Counts, ExecutorError, Extent, Options, Rendezvous, Request,
-    UniqueId, What,
+    self as executor, Collectives, ExecutorError, Options, Rendezvous, UniqueId,
 };
 use std::ops::Deref;
 use std::sync::Arc;
@@ -66,10 +64,6 @@ impl AsRef<executor::Communicator> for Communicator {
     fn as_ref(&self) -> &executor::Communicator {
         self
     }
-}
-
-fn argument(what: &'static str, saw: String, allowed: &'static str) -> ExecutorError {
-    ExecutorError::Argument { what, saw, allowed }
 }
 
 impl Communicator {
@@ -151,9 +145,7 @@ impl Communicator {
     /// Why the call could not be completed; `Argument` for a buffer that is not on this rank's device. The other collectives
     /// return these errors, too.
     pub fn all_reduce<B: BufferMut + ?Sized>(&self, buffer: &mut B, op: Op) -> Result<()> {
-        let (at, count) = self.target(buffer)?;
-        // SAFETY: the buffer is exclusively borrowed for this blocking call, and is as long as said.
-        unsafe { self.call::<B>(What::AllReduce, at, at, count, op) }
+        Checked::all_reduce(self, buffer, op)?.make(&self.collectives)
     }
 
     /// Gives every rank the reduction of all ranks' `input`.
@@ -165,10 +157,7 @@ impl Communicator {
         I: Buffer<Element = O::Element> + ?Sized,
         O: BufferMut + ?Sized,
     {
-        let ((from, count), (to, room)) = (self.source(input)?, self.target(output)?);
-        equal("reduce into a buffer", room, count)?;
-        // SAFETY: both are borrowed for this blocking call, the output exclusively; both are as long as said.
-        unsafe { self.call::<O>(What::AllReduce, from, to, count, op) }
+        Checked::all_reduce_into(self, input, output, op)?.make(&self.collectives)
     }
 
     /// Gives every rank the inputs of all, in rank order.
@@ -180,10 +169,7 @@ impl Communicator {
         I: Buffer<Element = O::Element> + ?Sized,
         O: BufferMut + ?Sized,
     {
-        let ((from, count), (to, room)) = (self.source(input)?, self.target(output)?);
-        self.blocks("gather into a buffer", room, count)?;
-        // SAFETY: both are borrowed for this blocking call, the output exclusively; both are as long as said.
-        unsafe { self.call::<O>(What::AllGather, from, to, count, Op::Sum) }
+        Checked::all_gather(self, input, output)?.make(&self.collectives)
     }
 
     /// Gives every rank all blocks of `buffer`, of which each rank brings its own: block r is rank r's.
@@ -191,11 +177,7 @@ impl Communicator {
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce), and a length that `world` does not divide.
     pub fn all_gather_in_place<B: BufferMut + ?Sized>(&self, buffer: &mut B) -> Result<()> {
-        let (to, room) = self.target(buffer)?;
-        let count = self.block_of(room)?;
-        let own = to.wrapping_add(self.rank() as usize * count * size_of::<B::Element>());
-        // SAFETY: the buffer is exclusively borrowed for this blocking call; the input is its block of this rank.
-        unsafe { self.call::<B>(What::AllGather, own, to, count, Op::Sum) }
+        Checked::all_gather_in_place(self, buffer)?.make(&self.collectives)
     }
 
     /// Gives rank r the reduction of all ranks' block r.
@@ -207,10 +189,18 @@ impl Communicator {
         I: Buffer<Element = O::Element> + ?Sized,
         O: BufferMut + ?Sized,
     {
-        let ((from, whole), (to, count)) = (self.source(input)?, self.target(output)?);
-        self.blocks("scatter a buffer", whole, count)?;
-        // SAFETY: both are borrowed for this blocking call, the output exclusively; both are as long as said.
-        unsafe { self.call::<O>(What::ReduceScatter, from, to, count, op) }
+        Checked::reduce_scatter(self, input, output, op)?.make(&self.collectives)
+    }
+
+    /// Gives block r of rank r's buffer the reduction of all ranks' block r. The rank's other blocks may hold anything afterwards.
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce), and a length that `world` does not divide.
+    pub fn reduce_scatter_in_place<B>(&self, buffer: &mut B, op: Op) -> Result<()>
+    where
+        B: BufferMut + ?Sized,
+    {
+        Checked::reduce_scatter_in_place(self, buffer, op)?.make(&self.collectives)
     }
 
     /// Exchanges blocks: block r of rank s becomes block s of rank r.
@@ -222,11 +212,16 @@ impl Communicator {
         I: Buffer<Element = O::Element> + ?Sized,
         O: BufferMut + ?Sized,
     {
-        let ((from, whole), (to, room)) = (self.source(input)?, self.target(output)?);
-        equal("exchange buffers", room, whole)?;
-        let count = self.block_of(whole)?;
-        // SAFETY: both are borrowed for this blocking call, the output exclusively; both are as long as said.
-        unsafe { self.call::<O>(What::AllToAll, from, to, count, Op::Sum) }
+        Checked::all_to_all(self, input, output)?.make(&self.collectives)
+    }
+
+    /// Exchanges blocks of one buffer: block r of rank s becomes block s of rank r. All ranks call this, or all
+    /// [`all_to_all`](Self::all_to_all).
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce), and a length that `world` does not divide.
+    pub fn all_to_all_in_place<B: BufferMut + ?Sized>(&self, buffer: &mut B) -> Result<()> {
+        Checked::all_to_all_in_place(self, buffer)?.make(&self.collectives)
     }
 
     /// As [`all_to_all`](Self::all_to_all), with blocks of different lengths, one after the other: `send` says how many
@@ -235,22 +230,12 @@ impl Communicator {
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce), numbers that do not fit the buffers, and numbers that sender and receiver do
     /// not agree on.
-    pub fn all_to_all_v<I, O>(
-        &self,
-        (input, send): (&I, &[u64]),
-        (output, receive): (&mut O, &[u64]),
-    ) -> Result<()>
+    pub fn all_to_all_v<I, O>(&self, send: (&I, &[u64]), receive: (&mut O, &[u64])) -> Result<()>
     where
         I: Buffer<Element = O::Element> + ?Sized,
         O: BufferMut + ?Sized,
     {
-        let ((from, sent), (to, room)) = (self.source(input)?, self.target(output)?);
-        let (send, receive) = (Extent::packed(send), Extent::packed(receive));
-        let sizes = (sent as u64, room as u64);
-        let counts = Counts { send: &send, receive: &receive };
-        let dtype = O::Element::DATA_TYPE;
-        // SAFETY: both are borrowed for this blocking call, the output exclusively; both are as long as said.
-        unsafe { self.collectives.all_to_all_v((from, to), sizes, counts, dtype, None) }
+        Checked::all_to_all_v(self, send, receive)?.make(&self.collectives)
     }
 
     /// Gives every rank the inputs of all, in rank order, which may have different lengths: `receive` says how many elements
@@ -275,16 +260,12 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`all_to_all_v`](Self::all_to_all_v).
-    pub fn all_gather_v<I, O>(&self, input: &I, (output, receive): (&mut O, &[u64])) -> Result<()>
+    pub fn all_gather_v<I, O>(&self, input: &I, receive: (&mut O, &[u64])) -> Result<()>
     where
         I: Buffer<Element = O::Element> + ?Sized,
         O: BufferMut + ?Sized,
     {
-        let ((from, sent), (to, room)) = (self.source(input)?, self.target(output)?);
-        let receive = Extent::packed(receive);
-        let (sizes, dtype) = ((sent as u64, room as u64), O::Element::DATA_TYPE);
-        // SAFETY: both are borrowed for this blocking call, the output exclusively; both are as long as said.
-        unsafe { self.collectives.all_gather_v((from, to), sizes, &receive, dtype, None) }
+        Checked::all_gather_v(self, input, receive)?.make(&self.collectives)
     }
 
     /// Replaces every rank's buffer by the root's.
@@ -292,9 +273,7 @@ impl Communicator {
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce), and a root that is no rank.
     pub fn broadcast<B: BufferMut + ?Sized>(&self, buffer: &mut B, root: u32) -> Result<()> {
-        let (at, count) = self.target(buffer)?;
-        // SAFETY: the buffer is exclusively borrowed for this blocking call, and is as long as said.
-        unsafe { self.call::<B>(What::Broadcast { root }, at, at, count, Op::Sum) }
+        Checked::broadcast(self, buffer, root)?.make(&self.collectives)
     }
 
     /// Replaces the root's buffer by the reduction of all; the others' stay as they are.
@@ -302,9 +281,7 @@ impl Communicator {
     /// # Errors
     /// As [`broadcast`](Self::broadcast).
     pub fn reduce<B: BufferMut + ?Sized>(&self, buffer: &mut B, op: Op, root: u32) -> Result<()> {
-        let (at, count) = self.target(buffer)?;
-        // SAFETY: the buffer is exclusively borrowed for this blocking call, and is as long as said.
-        unsafe { self.call::<B>(What::Reduce { root }, at, at, count, op) }
+        Checked::reduce(self, buffer, op, root)?.make(&self.collectives)
     }
 
     /// Gives the root the inputs of all, in rank order. The others' `output` is left alone, and may be empty.
@@ -316,13 +293,7 @@ impl Communicator {
         I: Buffer<Element = O::Element> + ?Sized,
         O: BufferMut + ?Sized,
     {
-        let ((from, count), (to, room)) = (self.source(input)?, self.target(output)?);
-        if self.rank() == root {
-            self.blocks("gather into a buffer", room, count)?;
-        }
-        // SAFETY: both are borrowed for this blocking call, the output exclusively; both are as long as said where the
-        // rank has a part in them.
-        unsafe { self.call::<O>(What::Gather { root }, from, to, count, Op::Sum) }
+        Checked::gather(self, input, output, root)?.make(&self.collectives)
     }
 
     /// Gives rank r block r of the root's `input`. The others' is left alone, and may be empty.
@@ -334,24 +305,17 @@ impl Communicator {
         I: Buffer<Element = O::Element> + ?Sized,
         O: BufferMut + ?Sized,
     {
-        let ((from, whole), (to, count)) = (self.source(input)?, self.target(output)?);
-        if self.rank() == root {
-            self.blocks("scatter a buffer", whole, count)?;
-        }
-        // SAFETY: as for `gather`.
-        unsafe { self.call::<O>(What::Scatter { root }, from, to, count, Op::Sum) }
+        Checked::scatter(self, input, output, root)?.make(&self.collectives)
     }
 
     /// Sends a buffer to a peer, which [receives](Self::receive) one of the same length and type. The other ranks have no part
-    /// in it. Returns when the peer has it.
+    /// in it. Returns when the peer has it; so ranks that send to each other do it by [`send_receive`](Self::send_receive) or in a
+    /// [`Group`].
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce), and a peer that is this rank.
     pub fn send<B: Buffer + ?Sized>(&self, input: &B, peer: u32) -> Result<()> {
-        let (at, count) = self.source(input)?;
-        let dtype = B::Element::DATA_TYPE;
-        // SAFETY: the buffer is borrowed for this blocking call, and is as long as said.
-        unsafe { self.collectives.send(at, count as u64, dtype, peer, None) }
+        Checked::send(self, input, peer)?.make(&self.collectives)
     }
 
     /// Receives a buffer that a peer [sends](Self::send).
@@ -359,10 +323,42 @@ impl Communicator {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn receive<B: BufferMut + ?Sized>(&self, output: &mut B, peer: u32) -> Result<()> {
-        let (at, count) = self.target(output)?;
-        let dtype = B::Element::DATA_TYPE;
-        // SAFETY: the buffer is exclusively borrowed for this blocking call, and is as long as said.
-        unsafe { self.collectives.receive(at, count as u64, dtype, peer, None) }
+        Checked::receive(self, output, peer)?.make(&self.collectives)
+    }
+
+    /// Sends a buffer to the rank `to` while it receives another from the rank `from`, as in a ring or between neighbours: no
+    /// order of ranks is a deadlock. Either may be this rank itself, if both are. For more than one of each there is [`Group`].
+    ///
+    /// ```
+    /// let ranks = antiphon::Communicator::in_process(3)?;
+    /// std::thread::scope(|scope| {
+    ///     for comm in &ranks {
+    ///         scope.spawn(move || {
+    ///             let (next, previous) = ((comm.rank() + 1) % 3, (comm.rank() + 2) % 3);
+    ///             let mut received = [0; 4];
+    ///             comm.send_receive((&[comm.rank(); 4], next), (&mut received, previous)).unwrap();
+    ///             assert_eq!(received, [previous; 4]);
+    ///         });
+    ///     }
+    /// });
+    /// # Ok::<(), antiphon::ExecutorError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce), and a peer that is no rank.
+    pub fn send_receive<I, O>(
+        &self,
+        (input, to): (&I, u32),
+        (output, from): (&mut O, u32),
+    ) -> Result<()>
+    where
+        I: Buffer + ?Sized,
+        O: BufferMut + ?Sized,
+    {
+        let mut group = Group::new();
+        group.send(self, input, to)?;
+        group.receive(self, output, from)?;
+        group.end()
     }
 
     /// Ends every wait of every rank of this communicator. Later calls fail with the same reason. Any thread may call it.
@@ -390,86 +386,8 @@ impl Communicator {
         self.collectives.explain(question)
     }
 
-    /// The same calls by address: for calls on streams, in groups, and on memory that the application allocated itself on a
-    /// device.
+    /// The same calls by address: for calls on streams, and on memory that the application allocated itself on a device.
     pub fn collectives(&self) -> &Collectives {
         &self.collectives
     }
-
-    /// # Safety
-    /// As [`Collectives::call`]; both addresses are of elements as `B` has them.
-    unsafe fn call<B: Buffer + ?Sized>(
-        &self,
-        what: What,
-        input: *const u8,
-        output: *mut u8,
-        count: usize,
-        op: Op,
-    ) -> Result<()> {
-        let (count, dtype) = (count as u64, B::Element::DATA_TYPE);
-        let request = Request { what, input, output, count, dtype, op, factor: None };
-        // SAFETY: as this function's.
-        unsafe { self.collectives.call(&request, None) }
-    }
-
-    /// Where a call reads, and how many elements.
-    fn source<B: Buffer + ?Sized>(&self, buffer: &B) -> Result<(*const u8, usize)> {
-        self.reaches(buffer.device(), buffer.count())?;
-        Ok((buffer.start(), buffer.count()))
-    }
-
-    /// Where a call writes, and how many elements.
-    fn target<B: BufferMut + ?Sized>(&self, buffer: &mut B) -> Result<(*mut u8, usize)> {
-        self.reaches(buffer.device(), buffer.count())?;
-        Ok((buffer.start_mut(), buffer.count()))
-    }
-
-    /// Whether this rank's calls take buffers of `device`, slices of the host where it is `None`.
-    fn reaches(&self, device: Option<&dyn Device>, count: usize) -> Result<()> {
-        let own = &**self.device();
-        let name = |device: &dyn Device| format!("{} {}", device.backend(), device.index());
-        let saw = match device {
-            None if own.backend() == Backend::Host || count == 0 => return Ok(()),
-            None => format!("a slice of the host, on a rank of {}", name(own)),
-            Some(device) if (device.backend(), device.index()) == (own.backend(), own.index()) => {
-                return Ok(());
-            }
-            Some(device) => format!("a buffer of {}, on a rank of {}", name(device), name(own)),
-        };
-        let allowed = match own.backend() {
-            Backend::Host => "slices, and a `DeviceBuffer` of the host",
-            _ => {
-                "a `DeviceBuffer` of this rank's device, as `DeviceBuffer::from_slice` makes of a slice"
-            }
-        };
-        Err(argument("make a call", saw, allowed))
-    }
-
-    /// The length of one of `world` blocks of a buffer.
-    fn block_of(&self, len: usize) -> Result<usize> {
-        let world = self.world() as usize;
-        if len.is_multiple_of(world) {
-            return Ok(len / world);
-        }
-        let saw = format!("{len} elements for {world} ranks");
-        Err(argument("divide a buffer by ranks", saw, "multiples of the number of ranks"))
-    }
-
-    /// Whether a buffer has `world` blocks of `block` elements.
-    fn blocks(&self, what: &'static str, len: usize, block: usize) -> Result<()> {
-        let world = self.world() as usize;
-        if block.checked_mul(world) == Some(len) {
-            return Ok(());
-        }
-        let saw = format!("{len} elements for {world} ranks with {block} each");
-        Err(argument(what, saw, "the ranks' elements together"))
-    }
-}
-
-fn equal(what: &'static str, output: usize, input: usize) -> Result<()> {
-    if output == input {
-        return Ok(());
-    }
-    let saw = format!("{output} elements for {input}");
-    Err(argument(what, saw, "buffers of one length"))
 }

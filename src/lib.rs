@@ -22,6 +22,7 @@
 //! command is built from the same package.
 //!
 //! - [`Communicator`]: collectives over threads of this process, or processes of one host or many;
+//! - [`Group`]: calls that are made together, e.g. sends and receives between neighbours;
 //! - [`DeviceBuffer`]: the buffers that the collectives take on GPUs, and also on the host;
 //! - [`Executor`]: loads and launches plans, e.g. those that [`plan::read`] reads;
 //! - [`Registry`]: plans, and algorithms that are code, which serve calls by name beside the built-in algorithms;
@@ -54,12 +55,15 @@ pub use buffer::{Buffer, BufferMut};
 pub use communicator::{Communicator, Result};
 pub use device_buffer::DeviceBuffer;
 pub use element::{Element, F8E4m3, F8E5m2};
+pub use group::Group;
 
 mod buffer;
 pub mod calibrate;
+mod checked;
 mod communicator;
 mod device_buffer;
 mod element;
+mod group;
 pub mod oracle;
 
 /// Pages whose examples in Rust are tests.
