@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         utils as utils,
     )
     from antiphon._compiler import compile as compile
+    from antiphon._groups import group as group
     from antiphon.code import CodeCall as CodeCall, register_code as register_code, unregister_code as unregister_code
     from antiphon.collectives import (
         all_gather as all_gather,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         reduce_scatter as reduce_scatter,
         scatter as scatter,
         send as send,
+        send_receive as send_receive,
     )
     from antiphon.comm import CommGroup as CommGroup
     from antiphon.communicator import Communicator as Communicator, Memory as Memory, Op as Op, Stream as Stream, UniqueId as UniqueId
@@ -77,6 +79,8 @@ _HOMES = {
     "reduce_scatter": "collectives",
     "scatter": "collectives",
     "send": "collectives",
+    "send_receive": "collectives",
+    "group": "_groups",
     "CodeCall": "code",
     "register_code": "code",
     "unregister_code": "code",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
@@ -19,17 +18,14 @@ if TYPE_CHECKING:
     from antiphon._streams import Stream
 
 __all__ = [
-    "Using", "common", "config", "device_queue", "element_bytes", "encoded", "encoded_list", "extents", "item_bytes", "keep", "number",
-    "put_tags", "queue", "reduced", "signed", "spelled", "unequal"
+    "common", "config", "device_queue", "element_bytes", "encoded", "encoded_list", "extents", "item_bytes", "number", "put_tags",
+    "queue", "reduced", "signed", "spelled", "unequal"
 ]  # fmt: skip
 
 _U8 = int(_abi.Dtype.U8)
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-
-_calls = itertools.count()
-"""Numbers what streams keep."""
 
 _SIZES = {0: 2, 1: 2, 2: 4, 3: 8, 4: 1, 5: 1, 6: 4, 7: 4, 8: 8, 9: 8, 10: 1, 11: 1}
 """Bytes of the types of elements."""
@@ -137,28 +133,6 @@ def encoded_list(what: str, said: Iterable[str]) -> ctypes.Array[ctypes.c_char_p
 def queue(stream: Stream | None, *_: Span | None) -> Owned | None:
     """The handle of a call's stream, for buffers on the host."""
     return None if stream is None else stream._open()
-
-
-def keep(stream: Stream | None, *used: object) -> None:
-    """Has the stream keep what a call uses that is in it by now, unless it is the application's. Not before: who waits for
-    the stream meanwhile would let go of it."""
-    if stream is not None and stream._kept is not None:
-        stream._kept[next(_calls)] = used
-
-
-class Using:
-    """In it a call is made, of which the stream keeps what it uses; also where an interrupt comes while the call is put there."""
-
-    __slots__ = ("_stream", "_used")
-
-    def __init__(self, stream: Stream | None, *used: object) -> None:
-        self._stream, self._used = stream, used
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        keep(self._stream, *self._used)
 
 
 def device_queue(synchronize: Callable[[int], None], stream: Stream | None, *used: Span | None) -> Owned | None:

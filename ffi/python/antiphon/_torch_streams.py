@@ -16,6 +16,7 @@ import torch
 from torch._C._distributed_c10d import Work
 
 from antiphon._buffers import NAMES, Span
+from antiphon._groups import alone
 from antiphon._library import PATIENCE
 from antiphon._torch_futures import Chain, Outcome
 from antiphon._torch_untraced import untraced
@@ -220,6 +221,8 @@ class Line:
     def make(self, communicator: Communicator, body: Body, work: StreamWork, ready: Any, result: Any) -> None:
         """Puts a call into the stream, behind the mark."""
         try:
+            # It would be behind its own end.
+            alone("make a call of torch.distributed")
             if self._adopted is None:
                 self.adopt(communicator)
             with torch.cuda.stream(self._stream):

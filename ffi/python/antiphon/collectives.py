@@ -21,6 +21,7 @@ __all__ = [
     "reduce_scatter",
     "scatter",
     "send",
+    "send_receive",
 ]
 
 def all_reduce(
@@ -145,6 +146,19 @@ def send(buffer: Any, peer: int, *, communicator: Communicator | None = None, st
 def receive(buffer: Any, peer: int, *, communicator: Communicator | None = None, stream: Stream | None = None) -> Any:
     """As `Communicator.receive`: receives into the buffer what a peer sends."""
     return (communicator or default()).receive(buffer, peer, stream=stream)
+
+
+def send_receive(
+    send: Any,
+    dest: int,
+    receive: Any,
+    source: int,
+    *,
+    communicator: Communicator | None = None,
+    stream: Stream | None = None,
+) -> Any:
+    """As `Communicator.send_receive`: sends a buffer to one peer while it receives into another from a second."""
+    return (communicator or default()).send_receive(send, dest, receive, source, stream=stream)
 
 
 def barrier(communicator: Communicator | None = None) -> None:

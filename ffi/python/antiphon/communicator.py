@@ -13,9 +13,10 @@ from typing import Any
 
 from antiphon import _abi
 from antiphon._arguments import (
-    Using, common, config, device_queue, element_bytes, extents, item_bytes, keep, number, queue, reduced, signed, unequal
+    common, config, device_queue, element_bytes, extents, item_bytes, number, queue, reduced, signed, unequal
 )  # fmt: skip
 from antiphon._buffers import NAMES, Span, device_span, name_of, span
+from antiphon._groups import Using, group, keep
 from antiphon._library import Handle, Owned, check, failure, library, obtained
 from antiphon._registry import explanation
 from antiphon._streams import Stream, adopted, synchronize
@@ -477,7 +478,8 @@ class Communicator(Handle):
 
     def send(self, buffer: Any, peer: int, *, stream: Stream | None = None) -> None:
         """Sends the buffer to a peer, which calls `receive` with one of the same size and type. Without a stream it
-        returns when the peer has received. Transfers between two ranks are made in the same order on both."""
+        returns when the peer has received; so ranks that send to each other do it by `send_receive`, or in a `group`. Transfers
+        between two ranks are made in the same order on both."""
         own = self._span(buffer, False)
         dtype, _ = common(own, own)
         count = own.bytes // element_bytes(dtype)
@@ -494,6 +496,14 @@ class Communicator(Handle):
         with Using(stream, own):
             check(library().antiphon_receive(self._open(), own.address, count, dtype, number("peer", peer), line))
         return buffer
+
+    def send_receive(self, send: Any, dest: int, receive: Any, source: int, *, stream: Stream | None = None) -> Any:
+        """Sends a buffer to rank `dest` while it receives into another from rank `source`, as in a ring or between neighbours: no order
+        of ranks is a deadlock. Either may be this rank itself, if both are. For more than one of each there is `antiphon.group()`.
+        Returns the receive buffer."""
+        with group():
+            self.send(send, dest, stream=stream)
+            return self.receive(receive, source, stream=stream)
 
     def _block(self, whole: Span) -> Span:
         """This rank's block of a buffer that has one for each."""

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from antiphon import _abi
 from antiphon._buffers import NAMES, Span, device_span, name_of, span
+from antiphon._groups import Using
 from antiphon._library import Handle, Owned, check, library
-from antiphon._arguments import Using, device_queue, element_bytes, number, queue
+from antiphon._arguments import device_queue, element_bytes, number, queue
 from antiphon._streams import Stream, adopted, synchronize
 from antiphon.communicator import Communicator, Op
 from antiphon.errors import InvalidArgumentError, UnsupportedError

@@ -103,6 +103,8 @@ EVERY = """
             check("receive", call("receive", empty(6), rank - 1, **over), each[rank - 1])
         if rank < 2:
             call("send", mine, rank + 1, **over)
+        before = (rank - 1) % 3
+        check("send_receive", call("send_receive", mine, (rank + 1) % 3, empty(6), before, **over), each[before])
         if over.get("stream"):
             over["stream"].synchronize()
         for name, got, expected in checks:

@@ -4,7 +4,7 @@ import ctypes
 import os
 import threading
 
-from antiphon import Communicator, DataType, ExecutionPlan, Executor, Op, register_code, unregister_code
+from antiphon import Communicator, DataType, ExecutionPlan, Executor, Op, group, register_code, unregister_code
 from antiphon.errors import InvalidArgumentError, UnsupportedError
 from antiphon.plan import Constraint
 
@@ -149,6 +149,17 @@ def rank(communicator):
     communicator.all_reduce(tensor)
     assert tensor.array.get() == sums and tensor.asked == [1]
 
+    # Both neighbours at once, beside a collective; and what is sent to the rank itself.
+    right, left = (communicator.rank + 1) % WORLD, (communicator.rank - 1) % WORLD
+    received, x = [Array([0.0] * COUNT) for _ in range(3)], Array(own)
+    with group():
+        for peer, target in zip((left, right, communicator.rank), received):
+            communicator.send(Array(own), peer)
+            communicator.receive(target, peer)
+        communicator.all_reduce(x)
+    assert [found.get()[0] for found in received] == [10.0 * left, 10.0 * right, own[0]] and x.get() == sums
+    assert communicator.send_receive(Array(own), left, out, right) is out and out.get()[0] == 10.0 * right
+
     # The communicator's own memory, and plans over all of these.
     memory = communicator.allocate(4 * COUNT)
     assert memory.__cuda_array_interface__["data"] == (memory.address, False) and not hasattr(memory, "__array_interface__")
@@ -196,8 +207,8 @@ def rank(communicator):
 
     refused(InvalidArgumentError, "is on a GPU", communicator.all_reduce, bytearray(8))
     refused(InvalidArgumentError, "cannot use", communicator.all_reduce, None)
-    group = communicator.split(communicator.rank)
-    refused(InvalidArgumentError, "is on a GPU", group.all_reduce, bytearray(8))
+    other = communicator.split(communicator.rank)
+    refused(InvalidArgumentError, "is on a GPU", other.all_reduce, bytearray(8))
     cuda("cuStreamDestroy_v2", native)
 
 
@@ -219,6 +230,12 @@ def main():
     if failed:
         raise failed[0]
     use()
+    # One thread calls for all ranks.
+    arrays = [Array([float(end.rank)] * COUNT) for end in ends]
+    with group():
+        for end, array in zip(ends, arrays):
+            end.all_reduce(array)
+    assert all(array.get() == [6.0] * COUNT for array in arrays)
     [alone] = Communicator.in_process(1, device="host")
     refused(UnsupportedError, "is on the host", alone.all_reduce, Array([1.0]))
     refused(UnsupportedError, "is on the host", alone.all_reduce, Tensor(Array([1.0])))

@@ -173,6 +173,14 @@ def rank(number, file):
         dist.recv(box, peer, tag=1)
     same(box, [5] * 4)
 
+    # A call in a group of the package's would be behind the end that its stream says.
+    try:
+        with antiphon.group():
+            dist.all_reduce(box)
+        raise AssertionError("it was not refused")
+    except antiphon.errors.UnsupportedError as refused:
+        assert "torch.distributed inside a group" in str(refused), refused
+
     # A barrier is one on the host.
     standin.waits.clear()
     dist.barrier()
