@@ -456,10 +456,11 @@ pub unsafe extern "C" fn antiphon_all_gather_v(
     })
 }
 
-/// Sends `count` elements to a peer, which calls antiphon_receive with the same count and type; the
-/// other ranks have no part in it. Without a stream it returns when the peer has received. Transfers from one rank to another come in order; on a device the first one waits, also on a
-/// stream, until the two ranks have formed a queue of their own: for the peer's process, not for its call. A rank sends to
-/// itself inside a group only.
+/// Sends `count` elements to a peer, which calls antiphon_receive with the same count and type; the other ranks have no part in
+/// it. Without a stream it returns when the peer has received: ranks that send to each other do it in a group
+/// (antiphon_group_begin), or on streams. Transfers from one rank to another come in order; on a device the first one waits, also on
+/// a stream, until the two ranks have formed a queue of their own: for the peer's process, not for its call. A rank sends to itself
+/// inside a group only.
 ///
 /// `dtype` is an antiphon_dtype, `stream` as for antiphon_all_reduce. Any thread may call it, in the same order among
 /// the transfers from one rank to the other.
