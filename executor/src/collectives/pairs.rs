@@ -1,5 +1,5 @@
-//! Pairs of ranks between which transfers go: each is formed when the first of them comes, and none of its callers waits for
-//! that who does not wait for the transfer.
+//! Pairs of ranks between which transfers go. A pair is formed when its first transfer comes; only callers that wait for the
+//! transfer wait for that.
 
 use super::served::Service;
 use super::transfers::Told;

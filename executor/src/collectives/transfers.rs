@@ -92,7 +92,8 @@ impl Told {
         Told { what, on: on.clone(), way }
     }
 
-    /// One of several transfers of a queue, which it is not known: what all of them belong to, if that is one thing.
+    /// What to say of a transfer that is one of several in a queue, where it is not known which: what all of them belong to, if that
+    /// is one thing.
     pub fn of_all<'t>(
         on: &Collectives,
         way: Way,

@@ -27,7 +27,7 @@ pub(super) enum Uneven {
     Parts(Vec<Transfer>),
 }
 
-/// By what a call is made that is no launch of a plan.
+/// What makes a call that is no launch of a plan.
 #[derive(Clone, Debug)]
 pub(super) enum Means {
     Code(Arc<RegisteredCode>),

@@ -52,7 +52,7 @@ struct Forming {
 }
 
 impl Failure {
-    /// Whose end these devices have to hear of, and the peers by the bootstrap; of a rank with this control page.
+    /// The state of a rank with this control page. When it fails, `devices` are told, and the peers by `bootstrap`.
     pub(super) fn new(
         bootstrap: &Arc<dyn Bootstrap>,
         devices: Option<Arc<gpu::Peers>>,

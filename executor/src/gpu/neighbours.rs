@@ -248,8 +248,8 @@ impl Neighbours {
         (0..self.devices.len() as u32).all(|peer| self.share(peer))
     }
 
-    /// Whether the device of this rank, which has these links, adds to memory of all ranks that are `near` in single steps. Of one
-    /// that the process does not see nobody tells that it does.
+    /// Whether the device of this rank, which has these links, adds to memory of all ranks that are `near` in single steps. False
+    /// where a device is among them that this process does not see: the driver does not say it of such.
     pub fn adds(&self, links: &[PeerLink], near: impl Fn(u32) -> bool) -> bool {
         let own = self.devices[self.rank as usize];
         let mut others = (0..).zip(self.devices.iter().zip(&self.here));

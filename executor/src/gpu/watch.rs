@@ -270,8 +270,8 @@ impl<'a> Begun<'a> {
         let Begun { shared, gpu, context, number, .. } = *self;
         let own = self.own();
         // What a block noted last it may have waited for long ago: a peer that made the call did its part.
-        // Who left in good order did its part of what it entered. Of replays of graphs, and over a link that is lost, it alone is
-        // known what was told to be over.
+        // A peer that left in good order did its part of every call that it entered. Replays of graphs are not entered, and a lost
+        // link says nothing of calls: there a peer's launch counts as done only if the peer has said that it is over.
         let over = |peer: u32| context.has_completed(gpu, peer, number);
         let left = |peer: &u32| match shared.has_left(*peer) {
             true => !calls::has_entered(shared, context, *peer).unwrap_or_else(|| over(*peer)),

@@ -7,8 +7,8 @@
 //!
 //! A group is bound to one region of each member. A launch that finds its buffers in just these, at equal offsets, goes
 //! through it; any other goes to each member by itself, which leaves the same bytes: no rank needs to know what the others
-//! do. So nothing waits for a group, and one that cannot be had is none. All of it is done on the thread that watches launches;
-//! the control thread only keeps what it hears.
+//! do. So nothing waits for a group, and one that cannot be had is none. All of it is done by whoever tends
+//! launches, never by the thread that ends them; the control thread only keeps what it hears.
 
 mod lists;
 mod message;
@@ -35,7 +35,7 @@ use tells::Tells;
 pub const GROUP: u32 = 36;
 /// Groups of one switch channel at a time.
 const MOST: usize = 8;
-/// Messages that wait for the watch.
+/// Messages that wait for the tender.
 const MOST_MAIL: usize = 1 << 16;
 /// Regions that a rank remembers to have told of, for each switch channel; and sets that could not be made a group.
 const REMEMBERED: usize = 16;
@@ -145,7 +145,7 @@ pub fn parts(shared: &Shared, layout: &Layout, context: u64, arenas: &[ArenaShap
     parts
 }
 
-/// The groups of a rank. The thread that watches launches alone has them.
+/// The groups of a rank.
 #[derive(Debug, Default)]
 pub struct Groups {
     tells: Tells,
@@ -534,7 +534,8 @@ impl Gpu {
         Ok(())
     }
 
-    /// Where a communicator has failed, peers' launches may still go through groups, which are never unbound then.
+    /// Where a communicator has failed, or its launches do not end, kernels may still go through groups, which are never unbound
+    /// then.
     pub fn abandon_groups(&self) {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::forget(std::mem::take(&mut *groups));

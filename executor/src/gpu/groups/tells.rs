@@ -34,7 +34,8 @@ impl Tells {
     }
 
     /// Which regions were used together, in the members' order: a set for each launch from which a member told something
-    /// new, if all have told what they used then. Nothing until a moment after the last one told, and nothing twice.
+    /// new, if all have told what they used then. Nothing until a moment after the last one told. Sets that were returned before
+    /// may come again.
     pub fn settled(&mut self, key: Key, members: &[u32], now: Instant) -> Vec<Vec<u64>> {
         let Some(told) = self.0.get_mut(&key) else { return Vec::new() };
         let due = told.since.is_some_and(|since| now.saturating_duration_since(since) >= SETTLE);
