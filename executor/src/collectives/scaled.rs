@@ -145,7 +145,7 @@ impl Collectives {
                 // SAFETY: as this function's.
                 unsafe { scaling.run() };
                 // SAFETY: as this function's; `scaling` holds the products meanwhile.
-                unsafe { self.executor().run(&call.call()) }
+                unsafe { self.launch(&call.call(), None) }
             }
         }
     }

@@ -518,7 +518,9 @@ impl Drop for Gpu {
         let outgrown = self.outgrown.get_mut().map(std::mem::take);
         let merged = self.merged.get_mut().map(std::mem::take);
         let scales = self.scales.get_mut().map(std::mem::take);
-        std::mem::forget((calls, outgrown, merged, scales, Arc::clone(&self.peers)));
+        let recorded = self.recorded.get_mut().map(std::mem::take);
+        std::mem::forget((calls, outgrown, merged, scales, recorded, Arc::clone(&self.peers)));
+        self.abandon_groups();
     }
 }
 

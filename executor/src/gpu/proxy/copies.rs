@@ -167,17 +167,15 @@ impl Copies {
         self.lost(reason)
     }
 
-    /// Whether a copy is over. The link is lost if the device is.
-    fn has_landed(&self, event: &Arc<dyn Event>) -> Result<bool, WireError> {
-        event.query().map_err(|error| self.lost(error.to_string()))
-    }
-
     /// Notes what has landed, and begins the signals that come next; whether there was anything.
     fn advance(&self, state: &mut State) -> Result<bool, WireError> {
         let mut moved = false;
         loop {
             match state.under_way.front() {
-                Some(Step::Copied(event)) if self.has_landed(event)? => {
+                Some(Step::Copied(event)) => {
+                    if !event.query().map_err(|error| self.lose(state, &error))? {
+                        return Ok(moved);
+                    }
                     if let Some(Step::Copied(event)) = state.under_way.pop_front() {
                         state.events.push(event);
                     }
@@ -193,7 +191,7 @@ impl Copies {
                     let event = self.copy(state, &*self.signals, copy)?;
                     state.under_way[0] = Step::Copied(event);
                 }
-                _ => return Ok(moved),
+                None => return Ok(moved),
             }
             moved = true;
         }
