@@ -260,6 +260,20 @@ device_struct! {
 }
 
 device_struct! {
+    /// How far the launches of a context are. In memory that the host reads.
+    Marks {
+        /// The launch that was begun last, as the device counts them.
+        begun: u64,
+        /// The one that ended last.
+        ended: u64,
+        /// [`Launch::given`] of the last one that ended and was not replayed.
+        given_ended: u64,
+        /// [`Launch::given`] of the one that was begun last.
+        given_begun: u64,
+    }
+}
+
+device_struct! {
     /// The parameter of a kernel, by value: everything that one launch of one rank reads. Captured launches keep it. A
     /// kernel of several ranks has one for each, in the order of their blocks.
     Launch {
@@ -311,8 +325,7 @@ device_struct! {
         late: Address,
         /// [`Progress`] of each block.
         progress: Address,
-        /// In memory that the host reads, four `u64`s: the launch that was begun last, the one that ended last,
-        /// [`given`](Self::given) of the last one that ended and was not replayed, and of the one that was begun last.
+        /// The context's [`Marks`].
         marks: Address,
         /// A word that the host sets when launches shall end: one `u32`, in memory that the device reads.
         stop: Address,
@@ -466,7 +479,7 @@ const fn shape<T: DeviceStruct>() -> Shape {
 }
 
 /// All structs that both sides know; those that others hold come before these.
-const ALL: [Shape; 15] = [
+const ALL: [Shape; 16] = [
     shape::<Piece>(),
     shape::<Pieces>(),
     shape::<BlockEntry>(),
@@ -479,6 +492,7 @@ const ALL: [Shape; 15] = [
     shape::<Resolved>(),
     shape::<RegionEntry>(),
     shape::<Progress>(),
+    shape::<Marks>(),
     shape::<RuntimeBlock>(),
     shape::<Link>(),
     shape::<Launch>(),

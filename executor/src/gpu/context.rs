@@ -296,7 +296,7 @@ impl Context {
             loops: image.add(&tables.loops),
             silent: sized.silent(layout, self.rank),
         };
-        let over = self.pinned_word(self.pinned_shape.marks + 16);
+        let over = self.over();
         let (set, whom) = ((&*image.bytes, places), (&gpu.pool, &gpu.upload));
         let mut unused = Vec::new();
         let made = sizes::make(&self.sizes, sized.sizes(), set, whom, (over, &mut unused));
@@ -460,7 +460,8 @@ impl Context {
         if base == 0 {
             return None;
         }
-        // SAFETY: inside of an arena that is mapped while the context lives: the launch has found it.
+        // SAFETY: inside of an arena that the launch has found, and that stays mapped while it is under way: the reaper frees a
+        // mapping only once nothing runs.
         let bytes = unsafe { gpu.upload.read(table + entry * 16, 16) }.ok()?;
         let [_, len] = bytes.as_chunks::<8>().0 else { return None };
         Some(u64::from_le_bytes(*len))
@@ -490,7 +491,7 @@ impl Context {
                 words
             }
             Reader::Launch(number) => {
-                let over = self.pinned_word(self.pinned_shape.marks + 16);
+                let over = self.over();
                 let mut tables = self.block_tables.lock().unwrap_or_else(PoisonError::into_inner);
                 match tables.iter_mut().find(|(reader, _)| *reader <= over) {
                     Some((reader, words)) => {

@@ -2,7 +2,8 @@
 
 use super::proxy;
 use antiphon_codegen::abi::{
-    ContextWords, DeviceStruct, Inbox, LINE, Link, Progress, Resolved, RuntimeBlock, ScratchPlaces,
+    ContextWords, DeviceStruct, Inbox, LINE, Link, Marks, Progress, Resolved, RuntimeBlock,
+    ScratchPlaces,
 };
 use antiphon_plan::program::Layout;
 
@@ -145,7 +146,7 @@ impl OwnShape {
 pub struct PinnedShape {
     /// [`Progress`] of each block.
     pub progress: u64,
-    /// Launches begun, ended, and ended of those that the host gave: three `u64`s.
+    /// The context's [`Marks`].
     pub marks: u64,
     /// A `u64` for each rank: where its arena is mapped.
     pub arenas: u64,
@@ -160,7 +161,7 @@ impl PinnedShape {
     pub fn new(layout: &Layout, rank: u32) -> Option<Self> {
         let mut parts = Parts(Some(0));
         let progress = parts.part(blocks_of(layout, rank).max(1), Progress::BYTES as u64, 64);
-        let marks = parts.part(4, 8, 64);
+        let marks = parts.part(1, Marks::BYTES as u64, 64);
         let arenas = parts.part(layout.ranks.len() as u64, 8, 64);
         let switches = layout.ranks[rank as usize].switches.len() as u64;
         let groups = parts.part(switches, 8, 64);

@@ -63,6 +63,8 @@ AP_INLINE u32 block_of(const Launch &l) { return AP_BLOCK() - l.first_block; }
 
 AP_INLINE ContextWords *context_of(const Launch &l) { return (ContextWords *)l.context; }
 
+AP_INLINE Marks *marks_of(const Launch &l) { return (Marks *)l.marks; }
+
 // How often a wait looks before it says where it is, and looks for the first time at the word that ends launches.
 #define PATIENCE 256
 // How many looks lie between two at that word. It is the host's: to look there takes longer than to look for a signal, and of many
@@ -306,8 +308,8 @@ AP_INLINE bool begin(const Launch &l, const BlockEntry &b) {
     // What has ended has begun: the end is told behind all of this. Nothing here waits for the host's memory, neither does what
     // other threads release.
     if (last == 0 && block_of(l) == 0) {
-        store_relaxed(words(l.marks) + 3, l.given);
-        store_relaxed(words(l.marks), load_relaxed(&context_of(l)->count));
+        store_relaxed(&marks_of(l)->given_begun, l.given);
+        store_relaxed(&marks_of(l)->begun, load_relaxed(&context_of(l)->count));
     }
     fetch_tables(l, b);
     const u32 *peers = numbers(l.peers) + b.peers;
@@ -413,6 +415,6 @@ AP_INLINE void finish(const Launch &l) {
     context->finished = 0;
     context->shape = l.shape;
     store_relaxed(&context->count, state().number + 1);
-    store_relaxed(words(l.marks) + 1, state().number);
-    if (l.given) store_relaxed(words(l.marks) + 2, l.given);
+    store_relaxed(&marks_of(l)->ended, state().number);
+    if (l.given) store_relaxed(&marks_of(l)->given_ended, l.given);
 }

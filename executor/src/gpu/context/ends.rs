@@ -6,7 +6,7 @@ use crate::gpu::Gpu;
 use crate::gpu::calls::Turn;
 use crate::gpu::lost::Asker;
 use crate::gpu::shape::blocks_of;
-use antiphon_codegen::abi::{Descriptor, DeviceStruct, Inbox, Resolved};
+use antiphon_codegen::abi::{Descriptor, DeviceStruct, Inbox, Marks, Resolved};
 use antiphon_hal::{Event, Memory, Stream};
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
@@ -48,7 +48,7 @@ impl Context {
 
     /// Notes what the next launch is.
     pub fn note(&self, called: Called) {
-        let over = self.pinned_word(self.pinned_shape.marks + 16);
+        let over = self.over();
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         while calls.front().is_some_and(|first| first.number <= over) {
             calls.pop_front();
@@ -58,14 +58,14 @@ impl Context {
 
     /// What the launch is that has begun last; `None` for a replay of a graph.
     pub fn called(&self) -> Option<Called> {
-        let number = self.pinned_word(self.pinned_shape.marks + 24);
+        let number = self.mark(offset_of!(Marks, given_begun));
         let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         calls.iter().find(|called| called.number == number).copied()
     }
 
     /// Whether no peer reads any more what launch `number` has told of.
     pub fn is_read(&self, gpu: &Gpu, number: u64) -> bool {
-        let over = self.pinned_word(self.pinned_shape.marks + 16);
+        let over = self.over();
         if over >= number + 2 {
             // A launch waits until the readers of the one before last have completed it.
             return true;
@@ -116,7 +116,17 @@ impl Context {
 
     /// The launch that was begun last, and the one that ended last, as the device counts them.
     pub fn marks(&self) -> [u64; 2] {
-        [0, 8].map(|at| self.pinned_word(self.pinned_shape.marks + at))
+        [offset_of!(Marks, begun), offset_of!(Marks, ended)].map(|at| self.mark(at))
+    }
+
+    /// The last of the launches given to a stream that has ended.
+    pub fn over(&self) -> u64 {
+        self.mark(offset_of!(Marks, given_ended))
+    }
+
+    /// A word of the [`Marks`].
+    fn mark(&self, at: usize) -> u64 {
+        self.pinned_word(self.pinned_shape.marks + at as u64)
     }
 
     /// Whether a launch has begun and not ended, and still may.
@@ -131,8 +141,7 @@ impl Context {
             return true;
         }
         let [begun, ended] = self.marks();
-        let given = self.pinned_word(self.pinned_shape.marks + 16);
-        begun == ended && given == self.given.load(Ordering::Acquire)
+        begun == ended && self.over() == self.given.load(Ordering::Acquire)
     }
 
     /// Puts an event behind all that was submitted for a launch; of ranks that are one kernel, which share a stream, `together`
