@@ -8,10 +8,11 @@ use std::mem::{Discriminant, discriminant};
 
 use crate::collective::unpack;
 use crate::frame::{Frame, FrameError, Inbound, Kind};
+use crate::hello::{Introduction, decode_link, decode_words, encode_link, encode_words};
 use crate::key::spread;
 use crate::sync::hex;
 use crate::tcp::{Place, UniqueId};
-use crate::unix::hello::{Card, Table, decode_link, decode_words, encode_link, encode_words};
+use crate::unix::card::{Card, Table};
 
 pub use crate::launcher::fuzzing::launchers;
 pub use crate::tcp::fuzzing::handshake;

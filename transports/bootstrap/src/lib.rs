@@ -38,6 +38,7 @@ mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
 mod group;
+mod hello;
 mod inbox;
 mod key;
 mod late;

@@ -1,8 +1,11 @@
-//! What ranks tell each other while the job forms.
+//! How ranks of a job over TCP present themselves, and which nodes their proofs make of them.
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::unix::hello::{Reader, put_text};
+use crate::hello::{self, Introduction, Reader, put_text};
+
+/// Everyone's card.
+pub(super) type Table = hello::Table<Card>;
 
 /// How a rank presents itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,15 +24,12 @@ pub(super) struct Card {
     pub address: SocketAddr,
 }
 
-/// Everyone's card, from rank 0, and random bits of this job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Table {
-    pub key: [u8; 16],
-    pub cards: Vec<Card>,
-}
+impl Introduction for Card {
+    fn rank(&self) -> u32 {
+        self.rank
+    }
 
-impl Card {
-    pub fn encode(&self) -> Vec<u8> {
+    fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for word in [self.rank, self.world, self.pid] {
             bytes.extend(word.to_le_bytes());
@@ -52,31 +52,6 @@ impl Card {
         let ip = IpAddr::from(reader.token()?).to_canonical();
         let port = u16::try_from(reader.word()?).ok()?;
         Some(Card { rank, world, pid, process, door, host, address: SocketAddr::new(ip, port) })
-    }
-
-    pub fn decode(bytes: &[u8]) -> Option<Card> {
-        let mut reader = Reader(bytes);
-        let card = Card::read(&mut reader)?;
-        reader.end(card)
-    }
-}
-
-impl Table {
-    pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = self.key.to_vec();
-        bytes.extend((self.cards.len() as u32).to_le_bytes());
-        self.cards.iter().for_each(|card| bytes.extend(card.encode()));
-        bytes
-    }
-
-    pub fn decode(bytes: &[u8]) -> Option<Table> {
-        let mut reader = Reader(bytes);
-        let key = reader.token()?;
-        let count = reader.word()?;
-        let cards: Option<Vec<Card>> = (0..count).map(|_| Card::read(&mut reader)).collect();
-        let cards = cards?;
-        let in_order = (0..).zip(&cards).all(|(rank, card): (u32, _)| card.rank == rank);
-        if !in_order { None } else { reader.end(Table { key, cards }) }
     }
 }
 

@@ -5,7 +5,7 @@ use std::array;
 use super::card::{Card, Table, nodes};
 use super::handshake::{Caller, Listener, Purpose, RECORD, Step, Verdict};
 use super::links::watch as news;
-use crate::unix::hello::decode_words;
+use crate::hello::{Introduction, decode_words};
 
 const KEYS: [[u8; 32]; 2] = [[7; 32], [8; 32]];
 const NONCES: [[u8; 32]; 2] = [[1; 32], [2; 32]];

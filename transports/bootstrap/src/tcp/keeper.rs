@@ -19,6 +19,7 @@ use super::stand;
 use crate::control::{Control, Dispatch, Source};
 use crate::error::{BootstrapError, Result};
 use crate::frame::{Frame, Kind};
+use crate::hello::Introduction;
 use crate::meeting::{REST, STRANGERS};
 use crate::pipe::Pipe;
 use crate::socket::accept;

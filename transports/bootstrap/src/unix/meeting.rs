@@ -16,12 +16,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::Rendezvous;
-use super::hello::{
-    Card, Reader, Table, decode_link, decode_words, encode_link, encode_words, passed_token,
-};
+use super::card::{Card, Table};
 use crate::Bootstrap;
 use crate::error::{BootstrapError, PeerName, Result};
 use crate::frame::{Frame, FrameError, Kind, VERSION};
+use crate::hello::{
+    Introduction, Reader, decode_link, decode_words, encode_link, encode_words, passed_token,
+};
 use crate::late::Late;
 use crate::meeting::{FORMING, Lack, PAUSE, STRANGERS, deadline, keep_newest};
 use crate::pipe::{Broken, Pipe};
@@ -372,9 +373,7 @@ impl Meeting<'_> {
         if self.table.is_some() || !(self.is_host() || alone) {
             return Ok(());
         }
-        let cards: Option<Vec<Card>> = self.cards.iter().cloned().collect();
-        if let Some(cards) = cards {
-            let table = Table { key: random()?, cards };
+        if let Some(table) = Table::of_all(&self.cards)? {
             self.tell_joined(Kind::Table, &table.encode());
             self.set_table(table);
         }

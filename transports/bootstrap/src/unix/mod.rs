@@ -6,7 +6,7 @@
 //! [`connect`] returns when all links of all ranks stand, so that a job forms as a whole or fails as a whole, with the
 //! culprit named everywhere.
 
-pub(crate) mod hello;
+pub(crate) mod card;
 mod meeting;
 
 use std::sync::Arc;

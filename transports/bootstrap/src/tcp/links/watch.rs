@@ -7,9 +7,9 @@ use super::{Slot, State, TcpLinks};
 use crate::absent::Gone;
 use crate::error::Lost;
 use crate::frame::{Frame, Kind};
+use crate::hello::{Reader, put_text};
 use crate::link::{ENDED, Link};
 use crate::sync::lock;
-use crate::unix::hello::{Reader, put_text};
 
 /// How long departures are collected: at the end of a job all leave at about the same time.
 const COLLECT: Duration = Duration::from_millis(10);

@@ -17,6 +17,7 @@ use super::super::{interface, stand};
 use super::{Meeting, Role, Seat};
 use crate::error::{BootstrapError, Result};
 use crate::frame::{Frame, Kind, VERSION};
+use crate::hello::Introduction;
 use crate::lookup::Lookup;
 use crate::meeting::PAUSE;
 use crate::pipe::Pipe;

@@ -14,10 +14,9 @@ use super::arrival::Note;
 use super::{Meeting, Role, Seat};
 use crate::error::{BootstrapError, Result};
 use crate::frame::{Frame, Kind};
+use crate::hello::{Introduction, encode_words};
 use crate::meeting::{STRANGERS, keep_newest};
 use crate::pipe::Pipe;
-use crate::sync::random;
-use crate::unix::hello::encode_words;
 
 /// How long rank 0 tries to get its port: a job that ended a moment ago may hold it.
 const TAKEN: Duration = Duration::from_secs(3);
@@ -203,9 +202,7 @@ impl Meeting<'_> {
             return Ok(());
         }
         self.cards[0] = Some(self.card.clone());
-        let cards: Option<Vec<Card>> = self.cards.iter().cloned().collect();
-        if let Some(cards) = cards {
-            let table = Table { key: random()?, cards };
+        if let Some(table) = Table::of_all(&self.cards)? {
             self.tell_joined(Kind::Table, &table.encode());
             self.set_table(table);
         }

@@ -10,11 +10,11 @@ use super::{Meeting, Role};
 use crate::error::{BootstrapError, PeerName, Result};
 use crate::frame::{Frame, Kind};
 use crate::group::Member;
+use crate::hello::{Introduction, decode_words, encode_words};
 use crate::key::keyed;
 use crate::meeting::{FORMING, GRACE};
 use crate::mesh::Mesh;
 use crate::pipe::Pipe;
-use crate::unix::hello::{decode_words, encode_words};
 use crate::{Bootstrap, PeerInfo};
 
 /// How long a rank whose time is up waits for rank 0's word, which comes at once unless its host is overloaded.

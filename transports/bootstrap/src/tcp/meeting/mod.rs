@@ -27,12 +27,12 @@ use super::secret::Secret;
 use crate::Bootstrap;
 use crate::error::{BootstrapError, PeerName, Result};
 use crate::frame::{Frame, Kind};
+use crate::hello::decode_words;
 use crate::late::Late;
 use crate::meeting::{Lack, PAUSE, deadline};
 use crate::pipe::{Broken, Pipe};
 use crate::socket;
 use crate::sync::{hex, process_token, random};
-use crate::unix::hello::decode_words;
 
 /// A guest has proven to be this rank.
 type Role = crate::meeting::Role<u32>;

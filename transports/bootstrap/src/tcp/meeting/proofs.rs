@@ -10,10 +10,10 @@ use super::super::card::Table;
 use super::{Meeting, Role, Seat};
 use crate::error::{BootstrapError, Result};
 use crate::frame::{Frame, Kind};
+use crate::hello::{Reader, decode_link, encode_link, passed_token};
 use crate::meeting::{STRANGERS, keep_newest};
 use crate::pipe::Pipe;
 use crate::socket::{connect, token_memory};
-use crate::unix::hello::{Reader, decode_link, encode_link, passed_token};
 
 /// How long a proof may take between processes that can connect. Generous, for a rank that is only slow must not become a
 /// node of its own; ranks that cannot connect know it at once.

@@ -43,10 +43,11 @@ mod tests {
 
     use super::*;
     use crate::frame::{Frame, Kind};
+    use crate::hello::{Introduction, passed_token};
     use crate::pipe::Pipe;
     use crate::socket::{accept, connect, listen, token_memory};
     use crate::unix::Rendezvous;
-    use crate::unix::hello::{Card, passed_token};
+    use crate::unix::card::Card;
 
     const WORLD: u32 = 4;
     const PATIENCE: Duration = Duration::from_secs(60);

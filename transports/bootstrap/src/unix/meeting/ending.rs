@@ -7,12 +7,13 @@ use super::{Meeting, Role};
 use crate::error::{BootstrapError, PeerName, Result};
 use crate::frame::Kind;
 use crate::group::Member;
+use crate::hello::Introduction;
 use crate::link::{Link, Links};
 use crate::local::number_nodes;
 use crate::meeting::GRACE;
 use crate::mesh::Mesh;
 use crate::pipe::Pipe;
-use crate::unix::hello::Card;
+use crate::unix::card::Card;
 use crate::{Bootstrap, PeerInfo};
 
 impl Meeting<'_> {
