@@ -1,8 +1,8 @@
 //! What ranks tell each other while the job forms, over Unix sockets and over TCP.
 
-use crate::error::Result;
-use crate::frame::{Frame, MAX_PAYLOAD};
-use crate::socket::read_token;
+use crate::error::{BootstrapError, Result};
+use crate::frame::{Frame, Kind, MAX_PAYLOAD};
+use crate::socket::{read_token, token_memory};
 use crate::sync::random;
 
 /// How a rank presents itself, by what its kind of job needs to know.
@@ -105,6 +105,15 @@ pub(crate) fn decode_words(bytes: &[u8]) -> Vec<u32> {
 pub(crate) fn passed_token(frame: &mut Frame) -> std::result::Result<[u8; 16], String> {
     let memory = frame.descriptors.pop().ok_or("no memory with its greeting")?;
     read_token(&memory).map_err(|errno| format!("memory that cannot be read ({errno})"))
+}
+
+/// A frame that passes memory with this token.
+///
+/// # Errors
+/// If the memory cannot be made.
+pub(crate) fn passing(token: &[u8; 16], kind: Kind, payload: Vec<u8>) -> Result<Frame> {
+    let memory = token_memory(token).map_err(BootstrapError::os("make a token"))?;
+    Ok(Frame { descriptors: vec![memory], ..Frame::plain(kind, payload) })
 }
 
 /// The key of the job and the rank that opens a link.

@@ -8,7 +8,9 @@ use antiphon_transport::room::is_full;
 use rustix::io::Errno;
 
 use crate::MOST_RANKS;
-use crate::error::{BootstrapError, Result};
+use crate::error::{BootstrapError, PeerName, Result};
+use crate::frame::Frame;
+use crate::hello::Reader;
 use crate::socket::accept;
 
 pub(crate) const FORMING: &str = "forming the job";
@@ -135,6 +137,50 @@ pub(crate) fn check_shape(rank: u32, world: u32) -> Result<()> {
         _ if rank >= world => Err(BootstrapError::BadShape { rank, world }),
         _ => Ok(()),
     }
+}
+
+/// Whether a rank that comes to rank 0 of a job of `expected` ranks fits there: how many it counts itself, and which process
+/// came first as this rank, if one did.
+///
+/// # Errors
+/// Why it does not.
+pub(crate) fn check_newcomer(
+    newcomer: PeerName,
+    world: u32,
+    expected: u32,
+    first: Option<u32>,
+) -> Result<()> {
+    let PeerName { rank, pid } = newcomer;
+    if world != expected {
+        return Err(BootstrapError::WrongWorld { peer: newcomer, saw: world, expected });
+    }
+    check_shape(rank, expected)?;
+    match first {
+        Some(first) => Err(BootstrapError::DuplicateRank { rank, first, second: pid }),
+        None => Ok(()),
+    }
+}
+
+/// Whether a peer's answer begins with the token of the memory that was passed to it.
+///
+/// # Errors
+/// That it does not.
+pub(crate) fn check_answer(peer: PeerName, answer: &Frame, token: [u8; 16]) -> Result<()> {
+    if Reader(&answer.payload).token() == Some(token) {
+        return Ok(());
+    }
+    Err(nonsense(peer, "another token than the memory passed to it holds"))
+}
+
+/// The error by which a job does not form, since a rank refuses, in that one's words.
+pub(crate) fn refused(by: PeerName, frame: &Frame) -> BootstrapError {
+    let text = String::from_utf8_lossy(&frame.payload).into_owned();
+    BootstrapError::Refused { by, text }
+}
+
+/// The error by which a job does not form, since a rank says what makes no sense.
+pub(crate) fn nonsense(peer: PeerName, saw: impl Into<String>) -> BootstrapError {
+    BootstrapError::Protocol { peer, saw: saw.into() }
 }
 
 /// Who is at the other end of a connection.

@@ -21,12 +21,15 @@ use crate::Bootstrap;
 use crate::error::{BootstrapError, PeerName, Result};
 use crate::frame::{Frame, FrameError, Kind, VERSION};
 use crate::hello::{
-    Introduction, Reader, decode_link, decode_words, encode_link, encode_words, passed_token,
+    Introduction, decode_link, decode_words, encode_link, encode_words, passed_token, passing,
 };
 use crate::late::Late;
-use crate::meeting::{FORMING, Lack, PAUSE, STRANGERS, deadline, keep_newest};
+use crate::meeting::{
+    FORMING, Lack, PAUSE, STRANGERS, check_answer, check_newcomer, deadline, keep_newest, nonsense,
+    refused,
+};
 use crate::pipe::{Broken, Pipe};
-use crate::socket::{connect, listen, token_memory};
+use crate::socket::{connect, listen};
 use crate::sync::{hex, process_token, random};
 
 /// Nothing is known of a guest but its connection.
@@ -268,8 +271,8 @@ impl Meeting<'_> {
                 self.ready.insert(rank);
                 Ok(())
             }
-            (Role::Joined(rank), Kind::Reject) => self.refused(rank, &frame),
-            (Role::Desk, Kind::Reject) => self.refused(0, &frame),
+            (Role::Joined(rank), Kind::Reject) => Err(refused(self.name(rank), &frame)),
+            (Role::Desk, Kind::Reject) => Err(refused(self.name(0), &frame)),
             (Role::Desk, Kind::Roster) => {
                 for pair in decode_words(&frame.payload).chunks_exact(2) {
                     if let Some(pid) = self.pids.get_mut(pair[0] as usize) {
@@ -284,7 +287,7 @@ impl Meeting<'_> {
                     self.set_table(table);
                     Ok(())
                 }
-                _ => self.nonsense(0, "a table of ranks that cannot be read"),
+                _ => Err(nonsense(self.name(0), "a table of ranks that cannot be read")),
             },
             (Role::Desk, Kind::Go) => {
                 self.go = true;
@@ -292,14 +295,14 @@ impl Meeting<'_> {
             }
             (Role::Caller, Kind::Link) => self.greet(at, &mut frame),
             (Role::Link(rank), Kind::Welcome) if rank > self.job.rank => {
-                self.check_answer(rank, &frame)?;
+                check_answer(self.name(rank), &frame, self.token)?;
                 let answer = self.read_passed(rank, &mut frame)?;
                 self.seats[at].pipe.send_bytes(Kind::Proof, answer.to_vec());
                 self.seats[at].role = Role::Done(rank);
                 Ok(())
             }
             (Role::Link(rank), Kind::Proof) if rank < self.job.rank => {
-                self.check_answer(rank, &frame)?;
+                check_answer(self.name(rank), &frame, self.token)?;
                 self.seats[at].role = Role::Done(rank);
                 Ok(())
             }
@@ -307,21 +310,14 @@ impl Meeting<'_> {
                 self.seats[at].role = Role::Dropped;
                 Ok(())
             }
-            (Role::Desk, kind) => self.nonsense(0, &format!("an unexpected {kind:?} frame")),
+            (Role::Desk, kind) => {
+                Err(nonsense(self.name(0), format!("an unexpected {kind:?} frame")))
+            }
             (Role::Joined(rank) | Role::Link(rank), kind) => {
-                self.nonsense(rank, &format!("an unexpected {kind:?} frame"))
+                Err(nonsense(self.name(rank), format!("an unexpected {kind:?} frame")))
             }
             (Role::Keeper | Role::Done(_) | Role::Told | Role::Dropped, _) => Ok(()),
         }
-    }
-
-    fn refused(&self, rank: u32, frame: &Frame) -> Result<()> {
-        let text = String::from_utf8_lossy(&frame.payload).into_owned();
-        Err(BootstrapError::Refused { by: self.name(rank), text })
-    }
-
-    fn nonsense(&self, rank: u32, saw: &str) -> Result<()> {
-        Err(BootstrapError::Protocol { peer: self.name(rank), saw: saw.to_owned() })
     }
 
     /// Rank 0: a rank presents itself.
@@ -331,24 +327,13 @@ impl Meeting<'_> {
             self.seats[at].role = Role::Dropped;
             return Ok(());
         };
-        let (rank, world) = (card.rank, self.job.world);
-        self.largest = self.largest.max(card.world);
-        let peer = PeerName { rank, pid };
-        let wrong = if card.world != world {
-            Some(BootstrapError::WrongWorld { peer, saw: card.world, expected: world })
-        } else if rank >= world {
-            Some(BootstrapError::BadShape { rank, world })
-        } else if self.cards[rank as usize].is_some() {
-            let first = self.pids[rank as usize];
-            Some(BootstrapError::DuplicateRank { rank, first, second: pid })
-        } else {
-            None
-        };
+        let rank = card.rank;
         // It becomes one of those that are told, whether it fits or not.
         self.seats[at].role = Role::Joined(rank);
-        if let Some(error) = wrong {
-            return Err(error);
-        }
+        self.largest = self.largest.max(card.world);
+        let is_here = self.cards.get(rank as usize).is_some_and(Option::is_some);
+        let first = is_here.then(|| self.pids[rank as usize]);
+        check_newcomer(PeerName { rank, pid }, card.world, self.job.world, first)?;
         self.cards[rank as usize] = Some(card);
         self.pids[rank as usize] = pid;
         self.here.insert(rank);
@@ -398,11 +383,8 @@ impl Meeting<'_> {
             let reason = match reached {
                 Ok(socket) => match Pipe::new(socket) {
                     Some(mut pipe) => {
-                        let payload = encode_link(&table.key, self.job.rank);
-                        let link = Frame::plain(Kind::Link, payload);
-                        let memory = token_memory(&self.token)
-                            .map_err(BootstrapError::os("make a token"))?;
-                        pipe.send(Frame { descriptors: vec![memory], ..link });
+                        let link = encode_link(&table.key, self.job.rank);
+                        pipe.send(passing(&self.token, Kind::Link, link)?);
                         self.pids[rank as usize] = pipe.pid;
                         self.seats.push(Seat { role: Role::Link(rank), pipe });
                         continue;
@@ -443,24 +425,15 @@ impl Meeting<'_> {
         };
         self.pids[rank as usize] = self.seats[at].pipe.pid;
         let answer = self.read_passed(rank, frame)?;
-        let memory = token_memory(&self.token).map_err(BootstrapError::os("make a token"))?;
-        let welcome = Frame::plain(Kind::Welcome, answer.to_vec());
-        self.seats[at].pipe.send(Frame { descriptors: vec![memory], ..welcome });
+        let welcome = passing(&self.token, Kind::Welcome, answer.to_vec())?;
+        self.seats[at].pipe.send(welcome);
         self.seats[at].role = Role::Link(rank);
         Ok(())
     }
 
     /// The token in the memory that a peer passed.
     fn read_passed(&self, rank: u32, frame: &mut Frame) -> Result<[u8; 16]> {
-        let peer = self.name(rank);
-        passed_token(frame).map_err(|saw| BootstrapError::Protocol { peer, saw })
-    }
-
-    fn check_answer(&self, rank: u32, frame: &Frame) -> Result<()> {
-        if Reader(&frame.payload).token() == Some(self.token) {
-            return Ok(());
-        }
-        self.nonsense(rank, "another token than the memory passed to it holds")
+        passed_token(frame).map_err(|saw| nonsense(self.name(rank), saw))
     }
 
     /// Says when this rank's links are complete and, on rank 0, when everyone's are.

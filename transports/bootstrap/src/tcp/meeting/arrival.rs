@@ -19,7 +19,7 @@ use crate::error::{BootstrapError, Result};
 use crate::frame::{Frame, Kind, VERSION};
 use crate::hello::Introduction;
 use crate::lookup::Lookup;
-use crate::meeting::PAUSE;
+use crate::meeting::{PAUSE, nonsense};
 use crate::pipe::Pipe;
 use crate::sync::{hex, random};
 
@@ -219,7 +219,7 @@ impl Meeting<'_> {
             return Ok(());
         }
         let Ok(address) = text.parse() else {
-            return self.nonsense(0, "an address of rank 0 that cannot be read");
+            return Err(nonsense(self.name(0), "an address of rank 0 that cannot be read"));
         };
         self.seats[at].role = Role::Dropped;
         self.search_again();

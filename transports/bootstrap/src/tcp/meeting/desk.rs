@@ -12,10 +12,10 @@ use super::super::place::Place;
 use super::super::{interface, keeper, stand};
 use super::arrival::Note;
 use super::{Meeting, Role, Seat};
-use crate::error::{BootstrapError, Result};
+use crate::error::{BootstrapError, PeerName, Result};
 use crate::frame::{Frame, Kind};
 use crate::hello::{Introduction, encode_words};
-use crate::meeting::{STRANGERS, keep_newest};
+use crate::meeting::{STRANGERS, check_newcomer, keep_newest, nonsense};
 use crate::pipe::Pipe;
 
 /// How long rank 0 tries to get its port: a job that ended a moment ago may hold it.
@@ -154,27 +154,18 @@ impl Meeting<'_> {
     /// A rank presents itself.
     pub(super) fn join(&mut self, at: usize, proven: u32, frame: &Frame) -> Result<()> {
         let Some(card) = Card::decode(&frame.payload).filter(|card| card.rank == proven) else {
-            return self.nonsense(proven, "a card that cannot be read");
+            return Err(nonsense(self.name(proven), "a card that cannot be read"));
         };
-        let (rank, world) = (card.rank, self.job.world);
-        let peer = crate::PeerName { rank, pid: card.pid };
+        let rank = card.rank;
         // It becomes one of those that are told, whether it fits or not.
         self.seats[at].role = Role::Joined(rank);
         self.largest = self.largest.max(card.world);
-        if card.world != world {
-            return Err(BootstrapError::WrongWorld { peer, saw: card.world, expected: world });
-        }
-        if rank >= world {
-            return Err(BootstrapError::BadShape { rank, world });
-        }
-        let first = match &self.cards[rank as usize] {
-            _ if rank == 0 => Some(self.card.pid),
-            card => card.as_ref().map(|card| card.pid),
+        let first = match rank {
+            0 => Some(&self.card),
+            _ => self.cards.get(rank as usize).and_then(Option::as_ref),
         };
-        if let Some(first) = first {
-            let second = card.pid;
-            return Err(BootstrapError::DuplicateRank { rank, first, second });
-        }
+        let newcomer = PeerName { rank, pid: card.pid };
+        check_newcomer(newcomer, card.world, self.job.world, first.map(|card| card.pid))?;
         self.cards[rank as usize] = Some(card);
         if self.door.is_none() {
             let here = stand::local(&self.seats[at].pipe.socket)

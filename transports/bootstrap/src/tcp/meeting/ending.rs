@@ -12,7 +12,7 @@ use crate::frame::{Frame, Kind};
 use crate::group::Member;
 use crate::hello::{Introduction, decode_words, encode_words};
 use crate::key::keyed;
-use crate::meeting::{FORMING, GRACE};
+use crate::meeting::{FORMING, GRACE, nonsense};
 use crate::mesh::Mesh;
 use crate::pipe::Pipe;
 use crate::{Bootstrap, PeerInfo};
@@ -42,7 +42,7 @@ impl Meeting<'_> {
     /// On rank 0: the time of another rank is up.
     pub(super) fn asked_by(&self, rank: u32, frame: &Frame) -> Result<()> {
         let [seconds, nanos] = decode_words(&frame.payload)[..] else {
-            return self.nonsense(rank, "a time limit that cannot be read");
+            return Err(nonsense(self.name(rank), "a time limit that cannot be read"));
         };
         let limit = Duration::from_secs(seconds.into()) + Duration::from_nanos(nanos.into());
         if self.missing().is_empty() {

@@ -29,7 +29,7 @@ use crate::error::{BootstrapError, PeerName, Result};
 use crate::frame::{Frame, Kind};
 use crate::hello::decode_words;
 use crate::late::Late;
-use crate::meeting::{Lack, PAUSE, deadline};
+use crate::meeting::{Lack, PAUSE, check_answer, deadline, nonsense, refused};
 use crate::pipe::{Broken, Pipe};
 use crate::socket;
 use crate::sync::{hex, process_token, random};
@@ -259,8 +259,8 @@ impl Meeting<'_> {
                 Ok(())
             }
             (Role::Joined(rank), Kind::Roster) => self.asked_by(rank, &frame),
-            (Role::Joined(rank), Kind::Reject) => self.refused(rank, &frame),
-            (Role::Desk | Role::Keeper, Kind::Reject) => self.refused(0, &frame),
+            (Role::Joined(rank), Kind::Reject) => Err(refused(self.name(rank), &frame)),
+            (Role::Desk | Role::Keeper, Kind::Reject) => Err(refused(self.name(0), &frame)),
             (Role::Desk | Role::Keeper, Kind::Way) if self.job.rank != 0 => {
                 self.be_sent(at, &frame)
             }
@@ -269,12 +269,12 @@ impl Meeting<'_> {
                     self.set_table(table);
                     Ok(())
                 }
-                _ => self.nonsense(0, "a table of ranks that cannot be read"),
+                _ => Err(nonsense(self.name(0), "a table of ranks that cannot be read")),
             },
             (Role::Desk, Kind::Go) => {
                 let nodes = decode_words(&frame.payload);
                 if nodes.len() != self.job.world as usize || self.table.is_none() {
-                    return self.nonsense(0, "nodes that do not fit the ranks");
+                    return Err(nonsense(self.name(0), "nodes that do not fit the ranks"));
                 }
                 self.nodes = Some(nodes);
                 Ok(())
@@ -285,30 +285,21 @@ impl Meeting<'_> {
                 Ok(())
             }
             (Role::Link(rank), Kind::Proof) if rank < self.job.rank => {
-                self.check_answer(rank, &frame)?;
+                check_answer(self.name(rank), &frame, self.token)?;
                 self.seats[at].role = Role::Done(rank);
                 Ok(())
             }
             (Role::Desk | Role::Keeper, kind) => {
-                self.nonsense(0, &format!("an unexpected {kind:?} frame"))
+                Err(nonsense(self.name(0), format!("an unexpected {kind:?} frame")))
             }
             (Role::Guest(rank) | Role::Joined(rank) | Role::Link(rank), kind) => {
-                self.nonsense(rank, &format!("an unexpected {kind:?} frame"))
+                Err(nonsense(self.name(rank), format!("an unexpected {kind:?} frame")))
             }
             (Role::Caller | Role::Done(_) | Role::Told | Role::Dropped, _) => {
                 self.seats[at].role = Role::Dropped;
                 Ok(())
             }
         }
-    }
-
-    fn refused(&self, rank: u32, frame: &Frame) -> Result<()> {
-        let text = String::from_utf8_lossy(&frame.payload).into_owned();
-        Err(BootstrapError::Refused { by: self.name(rank), text })
-    }
-
-    fn nonsense(&self, rank: u32, saw: &str) -> Result<()> {
-        Err(BootstrapError::Protocol { peer: self.name(rank), saw: saw.to_owned() })
     }
 
     /// Waits for something to happen, or for the time to try again.

@@ -8,12 +8,12 @@ use rustix::io::Errno;
 
 use super::super::card::Table;
 use super::{Meeting, Role, Seat};
-use crate::error::{BootstrapError, Result};
+use crate::error::Result;
 use crate::frame::{Frame, Kind};
-use crate::hello::{Reader, decode_link, encode_link, passed_token};
-use crate::meeting::{STRANGERS, keep_newest};
+use crate::hello::{decode_link, encode_link, passed_token, passing};
+use crate::meeting::{STRANGERS, check_answer, keep_newest};
 use crate::pipe::Pipe;
-use crate::socket::{connect, token_memory};
+use crate::socket::connect;
 
 /// How long a proof may take between processes that can connect. Generous, for a rank that is only slow must not become a
 /// node of its own; ranks that cannot connect know it at once.
@@ -55,10 +55,8 @@ impl Meeting<'_> {
             match reached {
                 Ok(socket) => {
                     let Some(mut pipe) = Pipe::new(socket) else { continue };
-                    let memory =
-                        token_memory(&self.token).map_err(BootstrapError::os("make a token"))?;
-                    let link = Frame::plain(Kind::Link, encode_link(&table.key, self.job.rank));
-                    pipe.send(Frame { descriptors: vec![memory], ..link });
+                    let link = encode_link(&table.key, self.job.rank);
+                    pipe.send(passing(&self.token, Kind::Link, link)?);
                     self.seats.push(Seat::new(Role::Link(rank), pipe));
                 }
                 // Its listener is busy.
@@ -84,16 +82,15 @@ impl Meeting<'_> {
             self.seats[at].role = Role::Dropped;
             return Ok(());
         };
-        let memory = token_memory(&self.token).map_err(BootstrapError::os("make a token"))?;
-        let welcome = Frame::plain(Kind::Welcome, answer.to_vec());
-        self.seats[at].pipe.send(Frame { descriptors: vec![memory], ..welcome });
+        let welcome = passing(&self.token, Kind::Welcome, answer.to_vec())?;
+        self.seats[at].pipe.send(welcome);
         self.seats[at].role = Role::Link(rank);
         Ok(())
     }
 
     /// A higher rank has read our token; we read its, and say so.
     pub(super) fn prove(&mut self, at: usize, rank: u32, welcome: &mut Frame) {
-        let read_ours = Reader(&welcome.payload).token() == Some(self.token);
+        let read_ours = check_answer(self.name(rank), welcome, self.token).is_ok();
         match passed_token(welcome) {
             Ok(answer) if read_ours && !self.said_ready => {
                 self.seats[at].pipe.send_bytes(Kind::Proof, answer.to_vec());
@@ -102,13 +99,6 @@ impl Meeting<'_> {
             }
             _ => self.seats[at].role = Role::Dropped,
         }
-    }
-
-    pub(super) fn check_answer(&self, rank: u32, frame: &Frame) -> Result<()> {
-        if Reader(&frame.payload).token() == Some(self.token) {
-            return Ok(());
-        }
-        self.nonsense(rank, "another token than the memory passed to it holds")
     }
 
     /// The link to a rank broke before its proof.

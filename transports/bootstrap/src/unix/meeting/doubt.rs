@@ -43,9 +43,9 @@ mod tests {
 
     use super::*;
     use crate::frame::{Frame, Kind};
-    use crate::hello::{Introduction, passed_token};
+    use crate::hello::{Introduction, passed_token, passing};
     use crate::pipe::Pipe;
-    use crate::socket::{accept, connect, listen, token_memory};
+    use crate::socket::{accept, connect, listen};
     use crate::unix::Rendezvous;
     use crate::unix::card::Card;
 
@@ -142,8 +142,7 @@ mod tests {
             drop(ended);
             for link in &mut links {
                 let answer = passed_token(&mut hear(link, Kind::Link)).unwrap();
-                let welcome = Frame::plain(Kind::Welcome, answer.to_vec());
-                link.send(Frame { descriptors: vec![token_memory(&[2; 16]).unwrap()], ..welcome });
+                link.send(passing(&[2; 16], Kind::Welcome, answer.to_vec()).unwrap());
             }
             links.iter_mut().for_each(|link| drop(hear(link, Kind::Proof)));
             third.send_bytes(Kind::Reject, CAUSE.as_bytes().to_vec());
