@@ -1,7 +1,10 @@
 //! The local wire: peers whose memory is mapped here, so that posting is copying.
 
 use crate::WireError;
-use crate::wire::{Link, Opening, Posted, Registration, Unit, Wire, Write};
+use crate::wire::{
+    Link, Opening, Posted, Registration, Unit, Wire, Write, check_counter, check_region,
+    unknown_region,
+};
 use antiphon_hal::Memory;
 use antiphon_transport::{Peer, Reach};
 use std::fmt;
@@ -92,25 +95,6 @@ impl LocalLink {
         LocalLink { wire, peer, regions, posted, stopped }
     }
 
-    fn invalid(&self, operation: &'static str, saw: String, allowed: String) -> WireError {
-        WireError::Invalid { operation, wire: self.wire.to_owned(), saw, allowed }
-    }
-
-    /// `bytes` bytes of a memory from `offset` on.
-    fn inside(
-        &self,
-        memory: &Arc<dyn Memory>,
-        offset: u64,
-        bytes: u64,
-        operation: &'static str,
-    ) -> Result<*mut u8, WireError> {
-        if offset.checked_add(bytes).is_none_or(|end| end > memory.len()) {
-            let saw = format!("{bytes} bytes at offset {offset}");
-            return Err(self.invalid(operation, saw, format!("{} bytes", memory.len())));
-        }
-        Ok(memory.address().wrapping_add(offset as usize))
-    }
-
     /// Keeps the link from being stopped.
     fn enter(&self) -> Result<RwLockReadGuard<'_, bool>, WireError> {
         let stopped = self.stopped.read().unwrap_or_else(PoisonError::into_inner);
@@ -121,12 +105,23 @@ impl LocalLink {
         Ok(stopped)
     }
 
-    fn region(&self, region: u64, operation: &'static str) -> Result<Arc<dyn Memory>, WireError> {
-        self.regions.region(self.peer, region).ok_or_else(|| {
-            let saw = format!("region {region} of rank {}", self.peer);
-            self.invalid(operation, saw, "regions that were accepted".to_owned())
-        })
+    /// The memory of a region, inside which a range lies.
+    fn region(
+        &self,
+        operation: &'static str,
+        region: u64,
+        range: (u64, u64),
+    ) -> Result<Arc<dyn Memory>, WireError> {
+        let memory = self.regions.region(self.peer, region);
+        let memory =
+            memory.ok_or_else(|| unknown_region(self.wire, operation, self.peer, region))?;
+        check_region(self.wire, operation, region, range, memory.len())?;
+        Ok(memory)
     }
+}
+
+fn start(memory: &Arc<dyn Memory>) -> u64 {
+    memory.address().addr() as u64
 }
 
 impl Link for LocalLink {
@@ -143,19 +138,16 @@ impl Link for LocalLink {
     fn write(&self, write: &Write<'_>) -> Result<Posted, WireError> {
         let Write { source, from, region, to, bytes, unit } = *write;
         let _entered = self.enter()?;
-        let from = self.inside(source, from, bytes, "read for a write")?;
-        let memory = self.region(region, "write")?;
-        let to = self.inside(&memory, to, bytes, "write")?;
+        write.check_source(self.wire)?;
+        let memory = self.region("write", region, (to, bytes))?;
+        write.check_units(self.wire, [start(source), start(&memory)])?;
+        let from = source.address().wrapping_add(from as usize);
+        let to = memory.address().wrapping_add(to as usize);
         match unit {
             // SAFETY: both ranges are inside memory that is mapped while this function holds it; what else touches them
             // meanwhile is the plan's business, as with every copy of the engine.
             Unit::Bytes => unsafe { antiphon_hal::kernels::copy(to, from, bytes as usize) },
             Unit::Packets => {
-                let aligned = from.addr().is_multiple_of(8) && to.addr().is_multiple_of(8);
-                if !aligned || !bytes.is_multiple_of(8) {
-                    let saw = format!("{bytes} bytes of packets at odd addresses");
-                    return Err(self.invalid("write", saw, "multiples of 8".to_owned()));
-                }
                 let (from, to) = (from.cast::<AtomicU64>(), to.cast::<AtomicU64>());
                 for unit in 0..bytes as usize / 8 {
                     // SAFETY: aligned units inside both ranges, shared with others through atomics only.
@@ -171,15 +163,9 @@ impl Link for LocalLink {
 
     fn signal(&self, region: u64, to: u64, value: u64) -> Result<Posted, WireError> {
         let _entered = self.enter()?;
-        let memory = self.region(region, "signal")?;
-        let counter = self.inside(&memory, to, 8, "signal")?.cast::<AtomicU64>();
-        if !counter.addr().is_multiple_of(8) {
-            return Err(self.invalid(
-                "signal",
-                format!("offset {to}"),
-                "multiples of 8".to_owned(),
-            ));
-        }
+        let memory = self.region("signal", region, (to, 8))?;
+        check_counter(self.wire, start(&memory), to)?;
+        let counter = memory.address().wrapping_add(to as usize).cast::<AtomicU64>();
         // Other threads may have posted what this signal follows: those that have counted their posts.
         self.posted.load(Ordering::Acquire);
         // SAFETY: an aligned counter inside memory that is mapped while this function holds it, shared through atomics.

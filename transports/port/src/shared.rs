@@ -5,7 +5,7 @@
 
 use crate::WireError;
 use crate::local::{LocalLink, MappedRegions};
-use crate::wire::{Link, Opening, Posted, Registration, Wire, Write};
+use crate::wire::{Link, Opening, Posted, Registration, Wire, Write, check_host};
 use antiphon_hal::{Backend, Memory};
 use antiphon_transport::{Peer, Reach};
 use std::collections::HashMap;
@@ -68,10 +68,7 @@ impl Wire for SharedWire {
     }
 
     fn register(&self, memory: &Arc<dyn Memory>) -> Result<Registration, WireError> {
-        if memory.backend() != Backend::Host {
-            let saw = format!("memory of {}", memory.backend().name());
-            return Err(invalid("use memory", saw, "memory of the host; stage through it"));
-        }
+        check_host(NAME, memory)?;
         self.regions.share(memory)?;
         let (region, bytes) = (memory.id(), memory.len());
         Ok(Registration { region, bytes, blob: Vec::new(), keep: Box::new(Arc::clone(memory)) })

@@ -20,9 +20,12 @@
 //! - *Loss is told.* After a link is lost every method says so, with the reason; other links go on. A peer of which
 //!   nothing answers from the start is lost as well, after some ten seconds.
 //! - *An end is an end.* After [`Link::stop`] no byte of the peer's lands here.
+//!
+//! What every wire refuses is checked here, so that all say it in the same words: [`Write::check_source`],
+//! [`Write::check_units`], [`check_region`], [`check_counter`], [`check_host`], [`unknown_region`].
 
 use crate::WireError;
-use antiphon_hal::{Memory, PciAddress};
+use antiphon_hal::{Backend, Memory, PciAddress};
 use antiphon_transport::{Peer, Reach};
 use std::fmt;
 use std::net::IpAddr;
@@ -184,6 +187,95 @@ pub struct Write<'a> {
     pub unit: Unit,
 }
 
+impl Write<'_> {
+    /// Checks that what is read lies inside the source.
+    ///
+    /// # Errors
+    /// [`WireError::Invalid`] by the wire of this name, where it does not.
+    pub fn check_source(&self, wire: &str) -> Result<(), WireError> {
+        within(wire, "write", (self.from, self.bytes), self.source.len(), || {
+            "the source".to_owned()
+        })
+    }
+
+    /// Checks that packets are whole units, at both ends. These begin at the addresses `starts`, which are 0 where the wire
+    /// goes by offsets.
+    ///
+    /// # Errors
+    /// [`WireError::Invalid`] by the wire of this name, where they are not.
+    pub fn check_units(&self, wire: &str, starts: [u64; 2]) -> Result<(), WireError> {
+        let Write { from, to, bytes, unit, .. } = *self;
+        let places = [starts[0].wrapping_add(from), starts[1].wrapping_add(to), bytes];
+        if unit == Unit::Bytes || places.into_iter().all(|place| place.is_multiple_of(8)) {
+            return Ok(());
+        }
+        let saw = format!("{bytes} bytes of packets from offset {from} to offset {to}");
+        Err(invalid(wire, "write", saw, "multiples of 8"))
+    }
+}
+
+/// Checks that `bytes` bytes from offset `to` on lie inside a region of `length` bytes.
+///
+/// # Errors
+/// [`WireError::Invalid`] by the wire of this name, where they do not.
+pub fn check_region(
+    wire: &str,
+    operation: &'static str,
+    region: u64,
+    (to, bytes): (u64, u64),
+    length: u64,
+) -> Result<(), WireError> {
+    within(wire, operation, (to, bytes), length, || format!("region {region}"))
+}
+
+/// Checks that a signal's counter, at offset `to` of a region, is aligned. The region begins at the address `start`, which is 0
+/// where the wire goes by offsets.
+///
+/// # Errors
+/// [`WireError::Invalid`] by the wire of this name, where it is not.
+pub fn check_counter(wire: &str, start: u64, to: u64) -> Result<(), WireError> {
+    if start.wrapping_add(to).is_multiple_of(8) {
+        return Ok(());
+    }
+    Err(invalid(wire, "signal", format!("offset {to}"), "multiples of 8"))
+}
+
+/// Checks that memory is the host's, for wires that move no other.
+///
+/// # Errors
+/// [`WireError::Invalid`] by the wire of this name, where it is not.
+pub fn check_host(wire: &str, memory: &Arc<dyn Memory>) -> Result<(), WireError> {
+    if memory.backend() == Backend::Host {
+        return Ok(());
+    }
+    let saw = format!("memory of {}", memory.backend().name());
+    Err(invalid(wire, "use memory", saw, "memory of the host; stage through it"))
+}
+
+/// The error where a link has not accepted the region that is posted to.
+pub fn unknown_region(wire: &str, operation: &'static str, peer: u32, region: u64) -> WireError {
+    let saw = format!("region {region} of rank {peer}");
+    invalid(wire, operation, saw, "regions that were accepted")
+}
+
+fn within(
+    wire: &str,
+    operation: &'static str,
+    (at, bytes): (u64, u64),
+    length: u64,
+    what: impl FnOnce() -> String,
+) -> Result<(), WireError> {
+    if at.checked_add(bytes).is_some_and(|end| end <= length) {
+        return Ok(());
+    }
+    let saw = format!("{bytes} bytes at offset {at} of {}", what());
+    Err(invalid(wire, operation, saw, &format!("{length} bytes")))
+}
+
+fn invalid(wire: &str, operation: &'static str, saw: String, allowed: &str) -> WireError {
+    WireError::Invalid { operation, wire: wire.to_owned(), saw, allowed: allowed.to_owned() }
+}
+
 /// What became of a post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -272,4 +364,55 @@ pub trait Link: Send + Sync + fmt::Debug {
 
     /// What it runs over, for people.
     fn describe(&self) -> String;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use antiphon_hal::driver;
+
+    fn saw(checked: Result<(), WireError>) -> Option<String> {
+        checked.err().map(|error| match error {
+            WireError::Invalid { wire, saw, .. } if wire == "any" => saw,
+            other => panic!("{other}"),
+        })
+    }
+
+    #[test]
+    fn ranges_end_where_memory_does_and_never_wrap() {
+        for (range, length, inside) in [
+            ((0, 0), 0, true),
+            ((8, 8), 16, true),
+            ((9, 8), 16, false),
+            ((u64::MAX - 7, 8), u64::MAX, false),
+        ] {
+            let (to, bytes) = range;
+            let expected = format!("{bytes} bytes at offset {to} of region 3");
+            let checked = saw(check_region("any", "signal", 3, range, length));
+            assert_eq!(checked, Some(expected).filter(|_| !inside));
+        }
+    }
+
+    #[test]
+    fn units_are_aligned_where_they_lie_and_bytes_need_not_be() {
+        let device = driver(Backend::Host).unwrap().open(0).unwrap();
+        let source = &device.allocate(64).unwrap();
+        let (region, unit) = (1, Unit::Packets);
+        let write = Write { source, from: 4, region, to: 8, bytes: 16, unit };
+        assert_eq!(saw(write.check_units("any", [4, 0])), None);
+        let expected = "16 bytes of packets from offset 4 to offset 8";
+        for starts in [[0, 0], [4, 4]] {
+            assert_eq!(saw(write.check_units("any", starts)).as_deref(), Some(expected));
+        }
+        assert_eq!(saw(Write { unit: Unit::Bytes, ..write }.check_units("any", [0, 0])), None);
+        let short = Write { from: 0, bytes: 12, ..write };
+        assert!(saw(short.check_units("any", [0, 0])).is_some());
+        let outside = Write { from: 56, ..write };
+        let expected = "16 bytes at offset 56 of the source";
+        assert_eq!(saw(outside.check_source("any")).as_deref(), Some(expected));
+        assert_eq!(
+            [(4, 4), (0, 4)].map(|(start, to)| saw(check_counter("any", start, to))),
+            [None, Some("offset 4".to_owned())]
+        );
+    }
 }

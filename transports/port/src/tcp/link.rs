@@ -7,7 +7,9 @@ use super::protocol::{Post, Sender};
 use super::regions::RegionTable;
 use super::{NAME, invalid, socket};
 use crate::WireError;
-use crate::wire::{Link, Posted, Unit, Write};
+use crate::wire::{
+    Link, Posted, Unit, Write, check_counter, check_host, check_region, unknown_region,
+};
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -157,10 +159,9 @@ impl TcpLink {
     ) -> Result<(), WireError> {
         let remote = self.remote.read().unwrap_or_else(PoisonError::into_inner);
         let Some(&length) = remote.get(&region) else {
-            let saw = format!("region {region} of rank {}", self.peer);
-            return Err(invalid(operation, saw, "regions that were accepted"));
+            return Err(unknown_region(NAME, operation, self.peer, region));
         };
-        within(operation, to, bytes, length)
+        check_region(NAME, operation, region, (to, bytes), length)
     }
 
     fn post(&self, post: Post) -> Result<Posted, WireError> {
@@ -209,9 +210,6 @@ impl TcpLink {
     }
 
     fn advance(&self, state: &mut State) -> Result<bool, String> {
-        if matches!(state, State::Lost) {
-            return Ok(false);
-        }
         let flow = match state {
             State::Lost => return Ok(false),
             State::Coming(coming) => {
@@ -240,14 +238,6 @@ impl TcpLink {
     }
 }
 
-fn within(operation: &'static str, at: u64, bytes: u64, length: u64) -> Result<(), WireError> {
-    if at.checked_add(bytes).is_none_or(|end| end > length) {
-        let saw = format!("{bytes} bytes at offset {at}");
-        return Err(invalid(operation, saw, format!("{length} bytes")));
-    }
-    Ok(())
-}
-
 impl Link for TcpLink {
     fn peer(&self) -> u32 {
         self.peer
@@ -269,24 +259,18 @@ impl Link for TcpLink {
     fn write(&self, write: &Write<'_>) -> Result<Posted, WireError> {
         self.check()?;
         let Write { source, from, region, to, bytes, unit } = *write;
-        within("read for a write", from, bytes, source.len())?;
+        write.check_source(NAME)?;
         self.inside("write", region, to, bytes)?;
-        let packets = unit == Unit::Packets;
-        if packets && !(from | to | bytes).is_multiple_of(8) {
-            let saw = format!("{bytes} bytes of packets from {from} to {to}");
-            return Err(invalid("write", saw, "multiples of 8"));
-        }
-        super::is_host(source)?;
-        let memory = Arc::clone(source);
+        write.check_units(NAME, [0, 0])?;
+        check_host(NAME, source)?;
+        let (memory, packets) = (Arc::clone(source), unit == Unit::Packets);
         self.post(Post::Write { memory, from, region, to, bytes, packets })
     }
 
     fn signal(&self, region: u64, to: u64, value: u64) -> Result<Posted, WireError> {
         self.check()?;
         self.inside("signal", region, to, 8)?;
-        if !to.is_multiple_of(8) {
-            return Err(invalid("signal", format!("offset {to}"), "multiples of 8"));
-        }
+        check_counter(NAME, 0, to)?;
         self.post(Post::Signal { region, to, value })
     }
 

@@ -24,9 +24,9 @@ mod socket;
 mod tests;
 
 use crate::WireError;
-use crate::wire::{Link, Opening, Registration, Settings, Wire, WireDriver};
+use crate::wire::{Link, Opening, Registration, Settings, Wire, WireDriver, check_host};
 use address::Address;
-use antiphon_hal::{Backend, Memory};
+use antiphon_hal::Memory;
 use antiphon_transport::interface::{alike, default_address, interfaces};
 use antiphon_transport::topology::Topology;
 use antiphon_transport::{Peer, Reach};
@@ -156,7 +156,8 @@ impl Wire for TcpWire {
     }
 
     fn register(&self, memory: &Arc<dyn Memory>) -> Result<Registration, WireError> {
-        is_host(memory)?;
+        // The kernel's sockets read and write no other memory.
+        check_host(NAME, memory)?;
         let (region, bytes) = (memory.id(), memory.len());
         let keep = Box::new(self.regions.add(memory));
         Ok(Registration { region, bytes, blob: Vec::new(), keep })
@@ -243,13 +244,4 @@ fn invalid(operation: &'static str, saw: String, allowed: impl Into<String>) -> 
 
 fn system(operation: &'static str, error: &std::io::Error) -> WireError {
     WireError::System { operation, wire: NAME.to_owned(), reason: error.to_string() }
-}
-
-/// The kernel's sockets read and write memory of the host only.
-fn is_host(memory: &Arc<dyn Memory>) -> Result<(), WireError> {
-    if memory.backend() == Backend::Host {
-        return Ok(());
-    }
-    let saw = format!("memory of {}", memory.backend().name());
-    Err(invalid("use memory", saw, "memory of the host; stage through it"))
 }

@@ -1,11 +1,13 @@
 //! Posts become requests.
 
 use super::{Lane, RdmaLink, Remote, State};
+use crate::NAME;
 use crate::flow::Action;
 use crate::verbs::Region;
 use crate::wire::invalid;
 use antiphon_hal::Backend;
-use antiphon_port::{Posted, Unit, WireError, Write};
+use antiphon_port::wire::{check_counter, check_region, unknown_region};
+use antiphon_port::{Posted, WireError, Write};
 
 /// Writes of so many bytes and more are spread over all lanes.
 const SPREAD: u64 = 256 << 10;
@@ -25,22 +27,11 @@ impl RdmaLink {
         let source = self.source(write)?;
         let mut state = self.state();
         self.alive()?;
-        let remote = range(&state, write.region, write.to, write.bytes, "write")?;
-        if write.unit == Unit::Packets {
-            let start = source.memory.address().addr() as u64;
-            let aligned = |value: u64| value.is_multiple_of(8);
-            let places = [start + write.from, remote.start + write.to, write.bytes];
-            if !places.into_iter().all(aligned) {
-                let saw = format!(
-                    "{} bytes of packets from offset {} to offset {}",
-                    write.bytes, write.from, write.to
-                );
-                return Err(invalid("write", saw, "multiples of 8".to_owned()));
-            }
-        }
+        let remote = self.remote(&state, "write", write.region, (write.to, write.bytes))?;
+        let start = source.memory.address().addr() as u64;
+        write.check_units(NAME, [start, remote.start])?;
         let keys = remote.keys.clone();
-        let (from, to) =
-            (source.memory.address().addr() as u64 + write.from, remote.start + write.to);
+        let (from, to) = (start + write.from, remote.start + write.to);
         if !self.room(&mut state)? {
             return Ok(Posted::Full);
         }
@@ -78,11 +69,9 @@ impl RdmaLink {
     ) -> Result<Posted, WireError> {
         let mut state = self.state();
         self.alive()?;
-        let remote = range(&state, region, to, 8, "signal")?;
+        let remote = self.remote(&state, "signal", region, (to, 8))?;
+        check_counter(NAME, remote.start, to)?;
         let place = remote.start + to;
-        if !place.is_multiple_of(8) {
-            return Err(invalid("signal", format!("offset {to}"), "multiples of 8".to_owned()));
-        }
         let remote_key = remote.keys[self.lanes[state.flow.home()].peer_nic];
         if !self.room(&mut state)? {
             return Ok(Posted::Full);
@@ -95,15 +84,25 @@ impl RdmaLink {
 
     /// The registration of a write's source, which the range lies inside.
     fn source(&self, write: &Write<'_>) -> Result<std::sync::Arc<Region>, WireError> {
-        let Write { source, from, bytes, .. } = *write;
-        if from.checked_add(bytes).is_none_or(|end| end > source.len()) {
-            let saw = format!("{bytes} bytes at offset {from} of the source");
-            return Err(invalid("write", saw, format!("{} bytes", source.len())));
-        }
-        self.end.region(source.id()).ok_or_else(|| {
-            let saw = format!("memory {} as source", source.id());
+        write.check_source(NAME)?;
+        self.end.region(write.source.id()).ok_or_else(|| {
+            let saw = format!("memory {} as source", write.source.id());
             invalid("write", saw, "memory registered with this end".to_owned())
         })
+    }
+
+    /// A region of the peer's, inside which a range lies.
+    fn remote<'a>(
+        &self,
+        state: &'a State,
+        operation: &'static str,
+        region: u64,
+        range: (u64, u64),
+    ) -> Result<&'a Remote, WireError> {
+        let remote = state.regions.get(&region);
+        let remote = remote.ok_or_else(|| unknown_region(NAME, operation, self.peer, region))?;
+        check_region(NAME, operation, region, range, remote.bytes)?;
+        Ok(remote)
     }
 
     /// Whether there is room for a post, after looking for some.
@@ -125,25 +124,6 @@ fn wakes(state: &mut State) -> bool {
         state.flow.want();
     }
     armed
-}
-
-/// A region of the peer's that a range lies inside.
-fn range<'a>(
-    state: &'a State,
-    region: u64,
-    to: u64,
-    bytes: u64,
-    operation: &'static str,
-) -> Result<&'a Remote, WireError> {
-    let Some(remote) = state.regions.get(&region) else {
-        let saw = format!("region {region} of the peer");
-        return Err(invalid(operation, saw, "regions that were accepted".to_owned()));
-    };
-    if to.checked_add(bytes).is_none_or(|end| end > remote.bytes) {
-        let saw = format!("{bytes} bytes at offset {to} of region {region}");
-        return Err(invalid(operation, saw, format!("{} bytes", remote.bytes)));
-    }
-    Ok(remote)
 }
 
 /// A write's parts: lane, offset, bytes. No request has more than its port takes.
