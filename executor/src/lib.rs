@@ -32,6 +32,7 @@ mod regions;
 pub mod registry;
 pub mod selection;
 mod shared;
+mod tags;
 mod together;
 mod touches;
 mod verification;

@@ -6,6 +6,7 @@
 use crate::communicator::CONTROL;
 use crate::error::ExecutorError;
 use crate::freed::Inquirer;
+use crate::tags::{OFFER, RETIRE};
 use antiphon_bootstrap::{Bootstrap, BootstrapError, Message, Voice};
 use antiphon_hal::{Device, HalError, Memory};
 use antiphon_memory::SharedMemory;
@@ -14,11 +15,6 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-
-/// Message tag: an offer.
-const OFFER: u32 = 1;
-/// Message tag: a region that is gone.
-const RETIRE: u32 = 2;
 
 /// The regions of all ranks of a communicator.
 #[derive(Debug)]

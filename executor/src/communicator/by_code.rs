@@ -2,6 +2,7 @@
 
 use super::{CONTROL, Shared};
 use crate::error::ExecutorError;
+use crate::tags::{RECORDED_BY_CODE, UNEVEN_BY_CODE};
 use antiphon_bootstrap::Message;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -21,9 +22,12 @@ pub enum CallSeries {
 impl CallSeries {
     const ALL: [CallSeries; 2] = [CallSeries::Uneven, CallSeries::Recorded];
 
-    /// Message tag: the sender makes a call of the series by code. The payload is the call's number, in 8 bytes, and the code's name.
+    /// The tag of the message that the sender makes a call of the series by code.
     const fn tag(self) -> u32 {
-        49 + self as u32
+        match self {
+            CallSeries::Uneven => UNEVEN_BY_CODE,
+            CallSeries::Recorded => RECORDED_BY_CODE,
+        }
     }
 
     /// The series that a message is about, if it is about one.

@@ -2,11 +2,9 @@
 //! without the application calling anything. So who makes the first transfer to a peer waits for no call of the peer's.
 
 use super::{CONTROL, Communicator, Direction, Purpose, Way};
+use crate::tags::PAIR;
 use antiphon_bootstrap::Message;
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// Message tag: the sender forms its end of a pair.
-pub(super) const PAIR: u32 = 48;
 
 /// Forms this rank's ends of pairs, without waiting; `false` if it is gone.
 type Keeper = Arc<dyn Fn(Way) -> bool + Send + Sync>;

@@ -2,6 +2,7 @@
 
 use super::failure::Loss;
 use super::*;
+use crate::tags::PAIR;
 
 /// Receives what the control thread hears from peers.
 pub(super) struct Listener {
@@ -54,7 +55,7 @@ impl Handler for Listener {
                 "message about device memory",
                 devices.receive(from, tag, (payload, descriptors), mapped),
             )
-        } else if tag == invitations::PAIR {
+        } else if tag == PAIR {
             ("message about a pair", self.invitations.receive(from, payload))
         } else if let Some(series) = CallSeries::of_tag(tag) {
             let heard = self.coded.hear(series, from, payload);
@@ -102,12 +103,8 @@ mod tests {
     fn peers_hear_of_what_only_this_ranks_control_thread_knows() {
         let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
         let ranks = Communicator::in_process(2, &options).unwrap();
-        let message = Message {
-            channel: CONTROL,
-            tag: invitations::PAIR,
-            payload: vec![9],
-            descriptors: Vec::new(),
-        };
+        let message =
+            Message { channel: CONTROL, tag: PAIR, payload: vec![9], descriptors: Vec::new() };
         ranks[1].shared.bootstrap.send(0, message).unwrap();
         let error = ranks[1].barrier().unwrap_err();
         let own = ranks[0].shared.check().unwrap_err();

@@ -11,15 +11,11 @@ use crate::error::ExecutorError;
 use crate::plan_cache::LoadedPlan;
 use crate::ports::{LOCAL, SHARED};
 use crate::regions::tell;
+use crate::tags::FAR_ARENA;
 use antiphon_codegen::abi::NEAR;
 use antiphon_hal::{Device, Memory};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-/// Message tag: the arena of a context, for ranks that cannot map it: the context, address and bytes.
-pub const FAR_ARENA: u32 = 34;
-/// Message tag: the memory of parcels for the receiver: its region and bytes.
-pub const PARCELS: u32 = 35;
 
 /// In `Launch::ways`, a rank that launches have nothing to do with.
 const NOBODY: u32 = u32::MAX;

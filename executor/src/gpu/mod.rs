@@ -45,13 +45,14 @@ use crate::context::ContextKey;
 use crate::error::ExecutorError;
 use crate::executor::{Call, mix};
 use crate::plan_cache::LoadedPlan;
+use crate::tags::{ARENA, FAR_ARENA, GROUP, NUMBER, PARCELS};
 use antiphon_hal::{Device, HalError, Memory, Stream};
 use antiphon_plan::program::CallSizes;
 use antiphon_plan::recut::Told;
 use buffers::Borrowed;
 use compiled::Compiled;
 use context::{Context, OnDevice};
-use far::{FAR_ARENA, LinkMemory, PARCELS};
+use far::LinkMemory;
 use lane::OneLane;
 use local::Family;
 use lost::Asker;
@@ -77,11 +78,6 @@ pub use upload::Upload;
 use watch::Watch;
 use words::Words;
 
-/// Message tag: a region is to be known to devices by a number.
-const NUMBER: u32 = 32;
-/// Message tag: the arena of a context.
-const ARENA: u32 = 33;
-
 /// What the ranks' control threads need: the peers' memory, and the word that ends launches.
 #[derive(Debug)]
 pub struct Peers {
@@ -104,7 +100,7 @@ impl Peers {
 
     /// Whether a message with this tag is about devices.
     pub fn takes(tag: u32) -> bool {
-        matches!(tag, NUMBER | ARENA | FAR_ARENA | PARCELS | groups::GROUP)
+        matches!(tag, NUMBER | ARENA | FAR_ARENA | PARCELS | GROUP)
     }
 
     /// Handles a peer's message; `mapped` finds its regions, but those that were gone before they were mapped.
@@ -115,7 +111,7 @@ impl Peers {
         (payload, descriptors): (&[u8], Vec<OwnedFd>),
         mapped: impl Fn(u64) -> Result<Option<Arc<dyn Memory>>, String>,
     ) -> Result<(), String> {
-        if tag == groups::GROUP {
+        if tag == GROUP {
             return self.mail.receive(peer, payload, descriptors);
         }
         let words = payload.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));

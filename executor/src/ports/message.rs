@@ -1,22 +1,7 @@
 //! What ranks tell each other's control threads about links and the regions behind them.
 
+use crate::tags::{ANSWER, LEAVE, LINK_REGION, LINK_RETIRE, OPEN, REFUSE, WANT};
 use antiphon_bootstrap::Message;
-
-/// Message tag: the receiver, of lower rank, shall open a link.
-pub const WANT: u32 = 16;
-/// Message tag: half a link, by the lower rank: the wire's name and the half's address.
-pub const OPEN: u32 = 17;
-/// Message tag: the other half's address.
-pub const ANSWER: u32 = 18;
-/// Message tag: why there is no link.
-pub const REFUSE: u32 = 19;
-/// Message tag: a region that the link's wire knows now.
-pub const REGION: u32 = 20;
-/// Message tag: a region that is gone.
-pub const RETIRE: u32 = 21;
-
-/// Message tag: the sender has left the communicator.
-pub const LEAVE: u32 = 22;
 
 /// A message about links, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,9 +27,9 @@ impl Said {
             Said::Answer { address } => (ANSWER, address),
             Said::Refuse { why } => (REFUSE, why.into_bytes()),
             Said::Region { region, bytes, blob } => {
-                (REGION, [&region.to_le_bytes(), &bytes.to_le_bytes(), &blob[..]].concat())
+                (LINK_REGION, [&region.to_le_bytes(), &bytes.to_le_bytes(), &blob[..]].concat())
             }
-            Said::Retire { region } => (RETIRE, region.to_le_bytes().to_vec()),
+            Said::Retire { region } => (LINK_RETIRE, region.to_le_bytes().to_vec()),
             Said::Leave => (LEAVE, Vec::new()),
         };
         Message { channel, tag, payload, descriptors: Vec::new() }
@@ -64,12 +49,12 @@ impl Said {
             }),
             ANSWER => Some(Said::Answer { address: payload.to_vec() }),
             REFUSE => Some(Said::Refuse { why: String::from_utf8_lossy(payload).into_owned() }),
-            REGION => payload.split_first_chunk::<8>().and_then(|(region, rest)| {
+            LINK_REGION => payload.split_first_chunk::<8>().and_then(|(region, rest)| {
                 let (bytes, blob) = rest.split_first_chunk::<8>()?;
                 let (region, bytes) = (u64::from_le_bytes(*region), u64::from_le_bytes(*bytes));
                 Some(Said::Region { region, bytes, blob: blob.to_vec() })
             }),
-            RETIRE => <[u8; 8]>::try_from(payload)
+            LINK_RETIRE => <[u8; 8]>::try_from(payload)
                 .ok()
                 .map(|region| Said::Retire { region: u64::from_le_bytes(region) }),
             LEAVE => Some(Said::Leave),

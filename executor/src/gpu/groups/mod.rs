@@ -19,6 +19,7 @@ use super::context::Context;
 use super::shape::ArenaShape;
 use crate::communicator::{CONTROL, Shared};
 use crate::error::ExecutorError;
+use crate::tags::GROUP;
 use antiphon_bootstrap::{BootstrapError, Message};
 use antiphon_codegen::abi::FOREIGN;
 use antiphon_hal::{HalError, Memory, MemoryHandle, Multicast};
@@ -31,8 +32,6 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 use tells::Tells;
 
-/// Message tag: a word about groups.
-pub const GROUP: u32 = 36;
 /// Groups of one switch channel at a time.
 const MOST: usize = 8;
 /// Messages that wait for the tender.

@@ -14,13 +14,14 @@ mod queue;
 mod staged;
 
 use super::context::Context;
-use super::far::{LinkMemory, PARCELS, link_memory};
+use super::far::{LinkMemory, link_memory};
 use super::tables::Slots;
 use super::{Gpu, Peers};
 use crate::communicator::{Shared, rank_page};
 use crate::error::{Doing, ExecutorError};
 use crate::ports::{Ports, lost};
 use crate::shared::control::RING;
+use crate::tags::PARCELS;
 use antiphon_hal::{Device, HalError, Memory};
 use antiphon_port::fifo::{Drain, DrainError, End};
 use antiphon_port::{Attended, Link};
