@@ -3,12 +3,11 @@
 //! A driver may let the question wait for whoever else is inside of it, and who is may wait for that launch. So whoever maps memory
 //! waits for the answer for a moment only.
 
+use crate::worker::Worker;
 use antiphon_hal::Memory;
-use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 /// How long an answer is waited for. A driver that answers at all takes microseconds.
@@ -18,16 +17,17 @@ const PATIENCE: Duration = Duration::from_millis(50);
 type Question = (Arc<dyn Memory>, Sender<bool>);
 
 /// The thread that asks, once there is a question.
-#[derive(Default)]
+#[derive(Debug)]
 pub struct Inquirer {
-    thread: Mutex<Option<Sender<Question>>>,
+    thread: Worker<Question>,
     /// Whether the thread is about a question.
     busy: Arc<AtomicBool>,
 }
 
-impl fmt::Debug for Inquirer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inquirer").field("busy", &self.busy).finish_non_exhaustive()
+impl Default for Inquirer {
+    fn default() -> Self {
+        let otherwise = "whether memory is there still is not asked";
+        Inquirer { thread: Worker::new("antiphon-freed", otherwise), busy: Arc::default() }
     }
 }
 
@@ -38,8 +38,10 @@ impl Inquirer {
         if !memory.is_borrowed() || self.busy.swap(true, Ordering::AcqRel) {
             return false;
         }
-        let (answer, heard) = channel();
-        if !self.send((Arc::clone(memory), answer)) {
+        let ((to, heard), busy) = (channel(), Arc::clone(&self.busy));
+        let question = (Arc::clone(memory), to);
+        let asked = self.thread.hand(question, move |questions| answer(questions, &busy));
+        if asked.is_err() {
             self.busy.store(false, Ordering::Release);
             return false;
         }
@@ -47,20 +49,6 @@ impl Inquirer {
             log::debug!("the driver does not say whether memory is there still: it is used");
             false
         })
-    }
-
-    /// Hands a question to the thread; `false` where the system gives none.
-    fn send(&self, question: Question) -> bool {
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        if thread.is_none() {
-            let ((sender, receiver), busy) = (channel(), Arc::clone(&self.busy));
-            let named = thread::Builder::new().name("antiphon-freed".to_owned());
-            match named.spawn(move || answer(&receiver, &busy)) {
-                Ok(_) => *thread = Some(sender),
-                Err(error) => log::warn!("whether memory is there still is not asked: {error}"),
-            }
-        }
-        thread.as_ref().is_some_and(|to| to.send(question).is_ok())
     }
 }
 
@@ -78,6 +66,8 @@ fn answer(questions: &Receiver<Question>, busy: &AtomicBool) {
 mod tests {
     use super::*;
     use antiphon_hal::{Backend, HalError, MemoryHandle};
+    use std::sync::Mutex;
+    use std::thread;
     use std::time::Instant;
 
     /// Memory of which the driver says whether it is freed once it is told to.

@@ -37,6 +37,7 @@ mod together;
 mod touches;
 mod verification;
 mod waiting;
+mod worker;
 
 pub use allocation::{Allocation, release};
 pub use collectives::{Collectives, Factor, Group, Request, What};

@@ -61,7 +61,7 @@ impl Gpu {
         ask: impl Fn() -> T + Sync,
     ) -> T {
         std::thread::scope(|scope| {
-            let named = std::thread::Builder::new().name("antiphon-asks".to_owned());
+            let named = std::thread::Builder::new().name("antiphon-ends".to_owned());
             let Ok(asked) = named.spawn_scoped(scope, &ask) else { return ask() };
             while !asked.is_finished() {
                 looks.tick(shared, self);

@@ -4,11 +4,11 @@
 //! launches only reads what the thread has found.
 
 use crate::error::ExecutorError;
+use crate::worker::Worker;
 use antiphon_hal::Event;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -59,12 +59,12 @@ impl Fate {
 type Question = (Fate, (Arc<dyn Event>, u64));
 
 /// The thread that asks, once there is a question.
-#[derive(Default)]
-pub struct Asker(Mutex<Option<Sender<Question>>>);
+#[derive(Debug)]
+pub struct Asker(Worker<Question>);
 
-impl fmt::Debug for Asker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Asker").finish_non_exhaustive()
+impl Default for Asker {
+    fn default() -> Self {
+        Asker(Worker::new("antiphon-asks", "the driver is asked by the thread that watches"))
     }
 }
 
@@ -76,22 +76,7 @@ impl Asker {
         if fate.lost().is_some() || fate.0.asked.swap(true, Ordering::AcqRel) {
             return;
         }
-        let mut thread = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if thread.is_none() {
-            let (sender, receiver) = channel();
-            let named = thread::Builder::new().name("antiphon-asks".to_owned());
-            match named.spawn(move || answer(&receiver)) {
-                Ok(_) => *thread = Some(sender),
-                Err(error) => log::warn!("the driver is asked by the thread that watches: {error}"),
-            }
-        }
-        let question = (fate.clone(), launch);
-        let unsent = match &*thread {
-            Some(to) => to.send(question).err().map(|unsent| unsent.0),
-            None => Some(question),
-        };
-        drop(thread);
-        if let Some((fate, launch)) = unsent {
+        if let Err((fate, launch)) = self.0.hand((fate.clone(), launch), answer) {
             fate.0.asked.store(false, Ordering::Release);
             fate.ask(&launch);
         }

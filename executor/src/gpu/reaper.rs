@@ -5,11 +5,11 @@
 //! of any rank of the process is [under way](super::underway).
 
 use super::underway::Underway;
+use crate::worker::Worker;
 use std::any::Any;
 use std::fmt;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 /// What is to go: dropping it frees it.
@@ -21,12 +21,12 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// The thread, once there is something to free.
 pub struct Reaper {
     underway: Arc<Underway>,
-    thread: Mutex<Option<(Sender<Gone>, JoinHandle<()>)>>,
+    thread: Worker<Gone>,
 }
 
 impl fmt::Debug for Reaper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reaper").field("started", &self.thread().is_some()).finish()
+        f.debug_struct("Reaper").field("thread", &self.thread).finish_non_exhaustive()
     }
 }
 
@@ -51,57 +51,37 @@ fn reap(receiver: &Receiver<Gone>, underway: &Underway) {
 impl Reaper {
     /// Whose things go while none of these launches is.
     pub fn new(underway: &Arc<Underway>) -> Self {
-        Reaper { underway: Arc::clone(underway), thread: Mutex::default() }
+        let otherwise = "memory is freed by the thread that watches";
+        let thread = Worker::new("antiphon-reaper", otherwise);
+        Reaper { underway: Arc::clone(underway), thread }
     }
 
     /// Frees something, some time. Things go in the order in which they come. Where the system gives no thread, they go at
     /// once.
     pub fn free(&self, gone: impl Any + Send) {
-        let mut thread = self.thread();
-        if thread.is_none() {
-            let (sender, receiver) = channel::<Gone>();
-            let underway = Arc::clone(&self.underway);
-            let named = Builder::new().name("antiphon-reaper".to_owned());
-            match named.spawn(move || reap(&receiver, &underway)) {
-                Ok(started) => *thread = Some((sender, started)),
-                Err(error) => log::warn!("memory is freed by the thread that watches: {error}"),
-            }
-        }
-        let gone: Gone = Box::new(gone);
-        // A thread that has panicked takes nothing.
-        let kept = match &*thread {
-            Some((sender, _)) => sender.send(gone).err().map(|unsent| unsent.0),
-            None => Some(gone),
-        };
-        // It may wait for who wants the lock.
-        drop(thread);
+        let underway = Arc::clone(&self.underway);
+        let kept = self.thread.hand(Box::new(gone), move |gone| reap(gone, &underway));
+        // Not before now: it may wait for who hands over something.
         drop(kept);
     }
 
     /// Lets the thread go on by itself: what it waits for may never end.
     pub fn leave(&self) {
-        drop(self.thread().take());
-    }
-
-    fn thread(&self) -> MutexGuard<'_, Option<(Sender<Gone>, JoinHandle<()>)>> {
-        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+        self.thread.leave();
     }
 }
 
 impl Drop for Reaper {
     /// Waits until all has gone, which it does now whatever is under way.
     fn drop(&mut self) {
-        let Some((sender, thread)) = self.thread().take() else { return };
-        drop(sender);
-        let _ = thread.join();
+        self.thread.finish();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
-    use std::sync::mpsc::Receiver;
+    use std::sync::mpsc::{Sender, channel};
     use std::thread::ThreadId;
 
     /// Says who frees it, once it may go.
