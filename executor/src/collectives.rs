@@ -367,6 +367,16 @@ fn code_unsupported(on: &Collectives, op: &'static str) -> ExecutorError {
     HalError::Unsupported { op, backend }.into()
 }
 
+/// The bytes of so many elements.
+#[inline]
+fn length(elements: u64, dtype: DataType) -> Result<u64, ExecutorError> {
+    let bytes = elements.checked_mul(dtype.size() as u64);
+    let bytes = bytes.filter(|&bytes| bytes <= isize::MAX as u64);
+    bytes.ok_or_else(|| {
+        argument("make a call", format!("{elements} elements"), "what fits the address space")
+    })
+}
+
 /// Whether there is a buffer where there must be one.
 fn check_address(at: *const u8, bytes: u64, which: &'static str) -> Result<(), ExecutorError> {
     if bytes == 0 || !at.is_null() {

@@ -8,7 +8,7 @@ use super::streams::Streams;
 use super::together::Together;
 use super::transfers::{Direction, Purpose, Transfer, TransferLaunch, Way};
 use super::uneven::{Means, Uneven};
-use super::{Collectives, Request, argument, check_address};
+use super::{Collectives, Request, argument, check_address, length};
 use crate::error::ExecutorError;
 use crate::executor::own_error;
 use antiphon_hal::{Effort, HalError, Stream, Task, TaskError, TaskState, kernels};
@@ -246,10 +246,7 @@ impl Group {
                 saw: format!("a transfer in a communicator of {saw}"),
             });
         }
-        let bytes = count.checked_mul(dtype.size() as u64);
-        let bytes = bytes.filter(|&bytes| bytes <= isize::MAX as u64).ok_or_else(|| {
-            argument("make a call", format!("{count} elements"), "what fits the address space")
-        })?;
+        let bytes = length(count, dtype)?;
         let which = match direction {
             Direction::Out => "a send buffer",
             Direction::In => "a receive buffer",

@@ -2,7 +2,9 @@
 
 use super::coded::Coded;
 use super::served::{Found, Served};
-use super::{Collectives, NOWHERE, Request, What, argument, check_address, code_unsupported};
+use super::{
+    Collectives, NOWHERE, Request, What, argument, check_address, code_unsupported, length,
+};
 use crate::error::ExecutorError;
 use crate::executor::{Asked, Buffers, Call, there};
 use crate::plan_cache::LoadedPlan;
@@ -96,16 +98,6 @@ pub(super) fn check_sizes(
     check_address(input, input_bytes, "a send buffer")?;
     check_address(output, output_bytes, "a receive buffer")?;
     Ok((input_bytes, output_bytes))
-}
-
-/// The bytes of so many elements.
-#[inline]
-fn length(elements: u64, dtype: DataType) -> Result<u64, ExecutorError> {
-    let bytes = elements.checked_mul(dtype.size() as u64);
-    let bytes = bytes.filter(|&bytes| bytes <= isize::MAX as u64);
-    bytes.ok_or_else(|| {
-        argument("make a call", format!("{elements} elements"), "what fits the address space")
-    })
 }
 
 /// A request for blocks that are as long on all ranks, checked: what is to be served, and with which buffers.

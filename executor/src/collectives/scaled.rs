@@ -1,7 +1,9 @@
 //! Premultiplied sums: every rank's input times its factor, summed.
 
 use super::prepared::Prepared;
-use super::{Collectives, NOWHERE, Request, What, argument, check_address, code_unsupported};
+use super::{
+    Collectives, NOWHERE, Request, What, argument, check_address, code_unsupported, length,
+};
 use crate::error::ExecutorError;
 use crate::executor::Call;
 use crate::gpu::Products;
@@ -178,14 +180,11 @@ impl Collectives {
         self.checked(request)?;
         let world = self.communicator().world();
         let elements = match what {
-            What::AllReduce | What::Reduce { .. } => Some(count),
-            What::ReduceScatter => count.checked_mul(world.into()),
+            What::AllReduce | What::Reduce { .. } => count,
+            What::ReduceScatter => count.saturating_mul(world.into()),
             _ => return Err(argument("premultiply", "a call that does not sum", "sums")),
         };
-        let bytes = elements.and_then(|elements| elements.checked_mul(dtype.size() as u64));
-        let bytes = bytes.filter(|&bytes| bytes <= isize::MAX as u64).ok_or_else(|| {
-            argument("make a call", format!("{count} elements"), "what fits the address space")
-        })?;
+        let bytes = length(elements, dtype)?;
         check_address(input, bytes, "a send buffer")?;
         if let Factor::At(at) = factor
             && (at.is_null() || !at.addr().is_multiple_of(dtype.size()))
