@@ -18,7 +18,7 @@ mod together;
 mod transfers;
 mod uneven;
 
-use crate::communicator::Communicator;
+use crate::communicator::{Communicator, nodes};
 use crate::error::ExecutorError;
 use crate::executor::{Executor, NOWHERE, OrderOf};
 use crate::plan_cache::LoadedPlan;
@@ -177,8 +177,7 @@ impl Collectives {
         communicator: &Communicator,
         service: impl FnOnce(Spread, Tuning) -> Service,
     ) -> Result<Self, ExecutorError> {
-        let nodes = (0..communicator.world()).map(|rank| communicator.node_of(rank));
-        let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
+        let nodes = nodes(&*communicator.shared.bootstrap)?;
         warn_of_nodes(communicator, &nodes);
         let devices = communicator.shared.neighbours.devices(&nodes);
         let spread = Spread::over(&nodes, communicator.crowded_anywhere());

@@ -52,6 +52,7 @@ use std::time::{Duration, Instant};
 pub use antiphon_bootstrap::unix::{HOST_VARIABLE, Rendezvous};
 pub use by_code::CallSeries;
 pub(crate) use groups::{Direction, Purpose, Way};
+pub(crate) use join::nodes;
 pub use options::{KernelForm, Options};
 pub(crate) use turns::Lane;
 
@@ -307,8 +308,7 @@ impl Communicator {
     /// # Errors
     /// As [`node_of`](Self::node_of).
     pub fn devices(&self) -> Result<Devices, ExecutorError> {
-        let nodes = (0..self.world()).map(|rank| self.node_of(rank));
-        Ok(self.shared.neighbours.devices(&nodes.collect::<Result<Vec<_>, _>>()?))
+        Ok(self.shared.neighbours.devices(&nodes(&*self.shared.bootstrap)?))
     }
 
     /// The process id of a rank; `None` if there is no such rank.

@@ -2,6 +2,7 @@
 
 use super::uneven::Means;
 use super::{Collectives, NOWHERE, argument, lock};
+use crate::communicator::nodes;
 use crate::error::ExecutorError;
 use crate::executor::Call;
 use crate::gpu::Meeting;
@@ -185,8 +186,7 @@ impl Collectives {
         if let Some(plan) = lock(&self.0.meetings).get(&name) {
             return Ok(Arc::clone(plan));
         }
-        let nodes = (0..self.communicator().world()).map(|rank| self.communicator().node_of(rank));
-        let plan = meeting(&name, &nodes.collect::<Result<Vec<_>, _>>()?);
+        let plan = meeting(&name, &nodes(&*self.communicator().shared.bootstrap)?);
         let plan = plan.map_err(crate::selection::SelectionError::Build)?;
         let plan = self.executor().load(&plan)?;
         let mut meetings = lock(&self.0.meetings);

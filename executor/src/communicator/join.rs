@@ -79,8 +79,7 @@ impl Join {
         let pid = std::process::id();
         let (rank, world) = (bootstrap.rank(), bootstrap.world());
         rank_page(&page).control.initialise(rank, pid);
-        let nodes =
-            (0..world).map(|peer| bootstrap.node_of(peer)).collect::<Result<Vec<_>, _>>()?;
+        let nodes = nodes(&*bootstrap)?;
         let one_node = nodes.iter().all(|node| *node == nodes[rank as usize]);
         let settings = Settings::new(rank, bootstrap.key(WIRES))
             .with_interface(options.interface.clone())
@@ -418,9 +417,7 @@ impl Probed {
         let ticket = if shared.installed.plans().is_empty() {
             None
         } else {
-            let nodes = (0..shared.world).map(|peer| shared.bootstrap.node_of(peer));
-            let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
-            let spread = Spread::over(&nodes, shared.crowded_anywhere);
+            let spread = Spread::over(&nodes(&*shared.bootstrap)?, shared.crowded_anywhere);
             let refused = shared.installed.refused(spread, |plan| {
                 if shared.gpu.is_some() {
                     Gpu::admits(&shared, plan)?;
@@ -431,6 +428,14 @@ impl Probed {
         };
         Ok(Settled { shared, ticket })
     }
+}
+
+/// The nodes that the ranks are on, by rank.
+///
+/// # Errors
+/// As [`Bootstrap::node_of`].
+pub(crate) fn nodes(ranks: &dyn Bootstrap) -> Result<Vec<u32>, BootstrapError> {
+    (0..ranks.world()).map(|rank| ranks.node_of(rank)).collect()
 }
 
 #[cfg(test)]

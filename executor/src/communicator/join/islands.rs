@@ -80,8 +80,7 @@ impl Probed {
             return Ok(Parted::Whole(Probed { join, greetings, answers }));
         }
         let world = join.bootstrap.world();
-        let homes = (0..world).map(|rank| join.bootstrap.node_of(rank));
-        let homes = homes.collect::<Result<Vec<_>, _>>()?;
+        let homes = super::nodes(&*join.bootstrap)?;
         let nodes = islands(&homes, |one, other| apart.contains(&(one.min(other), one.max(other))));
         if let (0, Some(&(one, other))) = (join.bootstrap.rank(), apart.first()) {
             let ranks = [one, other].map(|rank| (rank, &greetings[rank as usize].device));
