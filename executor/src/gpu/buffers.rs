@@ -127,7 +127,7 @@ impl Gpu {
         reader: &Reader<'_>,
     ) -> Result<Buffers, ExecutorError> {
         let uses = context.plan.uses(shared.rank);
-        let wired = uses.port_peers.iter().any(|&peer| shared.is_staged(peer));
+        let wired = shared.staged_peers(&context.plan).next().is_some();
         let side = |address: usize, bytes: u64, exposed: bool| -> Result<Side, ExecutorError> {
             let address = address as u64;
             let at = if bytes > 0 && exposed {

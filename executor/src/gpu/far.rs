@@ -32,6 +32,12 @@ impl Shared {
         peer != self.rank && (forced || self.is_far(peer))
     }
 
+    /// The ranks at the other end of this rank's port channels in a plan, transfers to which go over wires.
+    pub fn staged_peers(&self, plan: &LoadedPlan) -> impl Iterator<Item = u32> {
+        let peers = plan.uses(self.rank).port_peers.iter().copied();
+        peers.filter(|&peer| self.is_staged(peer))
+    }
+
     /// Tells a peer's control thread something about devices.
     pub fn tell_device(&self, peer: u32, tag: u32, words: &[u64]) -> Result<(), ExecutorError> {
         let payload: Vec<u8> = words.iter().copied().flat_map(u64::to_le_bytes).collect();
@@ -95,9 +101,7 @@ impl Gpu {
 
     /// Has what launches of a context ask of port channels carried out, and what peers send by wires received.
     pub fn serve(&self, shared: &Arc<Shared>, context: &Arc<Context>) -> Result<(), ExecutorError> {
-        let staged = &context.plan.uses(shared.rank).port_peers;
-        let staged: Vec<u32> =
-            staged.iter().copied().filter(|&peer| shared.is_staged(peer)).collect();
+        let staged: Vec<u32> = shared.staged_peers(&context.plan).collect();
         if context.queue.is_none() && staged.is_empty() {
             return Ok(());
         }
@@ -118,9 +122,8 @@ impl Gpu {
     pub fn linger(&self, shared: &Shared) {
         let Some(proxy) = self.proxy.get() else { return };
         let is_heard = |context: &Arc<Context>| {
-            let staged = context.plan.uses(shared.rank).port_peers.iter();
-            let mut staged = staged.copied().filter(|&peer| shared.is_staged(peer));
             let [_, ended] = context.marks();
+            let mut staged = shared.staged_peers(&context.plan);
             staged.all(|peer| proxy.is_lost(peer) || context.has_completed(self, peer, ended))
         };
         let done = || shared.failed() || (self.contexts().iter().all(is_heard) && proxy.is_calm());

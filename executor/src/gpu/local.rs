@@ -135,11 +135,8 @@ impl Gpu {
     ) {
         // What goes over wires needs links, which a rank asks for when it loads the plan. Ranks of this process that stand for
         // other nodes map nothing of each other's.
-        let is_apart = |other: &Shared| {
-            let wired =
-                || plan.uses(other.rank).port_peers.iter().any(|&peer| other.is_staged(peer));
-            shared.is_far(other.rank) || wired()
-        };
+        let is_apart =
+            |other: &Shared| shared.is_far(other.rank) || other.staged_peers(plan).next().is_some();
         let mut contexts = Vec::new();
         contexts.extend(self.known().get(&key).map(Arc::clone));
         self.family.for_others(shared.rank, |other| {
