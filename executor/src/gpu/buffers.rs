@@ -167,7 +167,7 @@ impl Gpu {
             return Ok(None);
         };
         if memory.is_borrowed() {
-            self.keep(&memory, user, true)?;
+            self.keep(&memory, Some(user), true)?;
         }
         Ok(Some((self.announce(shared, &memory)?, offset)))
     }
@@ -199,12 +199,7 @@ impl Gpu {
     ) -> Result<bool, ExecutorError> {
         let Some((memory, _)) = self.mappable(shared, address, bytes) else { return Ok(false) };
         if memory.is_borrowed() {
-            let mut borrowed = self.borrowed.lock().unwrap_or_else(PoisonError::into_inner);
-            let known = borrowed.iter().position(|known| known.memory.id() == memory.id());
-            let known = known.and_then(|at| borrowed.remove(at));
-            let uses = known.map_or_else(Vec::new, |known| known.uses);
-            borrowed.push_back(Borrowed { memory: Arc::clone(&memory), told: true, uses });
-            self.drop_oldest(&mut borrowed);
+            self.keep(&memory, None, true)?;
         }
         self.announce(shared, &memory)?;
         Ok(true)
@@ -226,7 +221,7 @@ impl Gpu {
             return Ok(());
         };
         if memory.is_borrowed() {
-            self.keep(&memory, user, false)?;
+            self.keep(&memory, Some(user), false)?;
         }
         proxy.lend(&memory, None);
         Ok(())
@@ -266,11 +261,11 @@ impl Gpu {
     }
 
     /// Keeps the application's memory under the number by which peers know it, if they were `told`, at least until its last
-    /// launch is over on all ranks, or as long as the graph that uses it.
+    /// launch is over on all ranks, or as long as the graph that uses it. It was used last, by `user` if by any.
     fn keep(
         &self,
         memory: &Arc<dyn Memory>,
-        (context, reader): (&Arc<Context>, &Reader<'_>),
+        user: Option<(&Arc<Context>, &Reader<'_>)>,
         told: bool,
     ) -> Result<(), ExecutorError> {
         let mut borrowed = self.borrowed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -282,9 +277,12 @@ impl Gpu {
             uses: Vec::new(),
         });
         known.told |= told;
-        match reader {
-            Reader::Launch(number) => known.note(context, *number),
-            Reader::Graph(stream) => self.keep_for_graph(*stream, Arc::new(Arc::clone(memory)))?,
+        match user {
+            Some((context, Reader::Launch(number))) => known.note(context, *number),
+            Some((_, Reader::Graph(stream))) => {
+                self.keep_for_graph(*stream, Arc::new(Arc::clone(memory)))?;
+            }
+            None => {}
         }
         borrowed.push_back(known);
         self.drop_oldest(&mut borrowed);
