@@ -45,9 +45,8 @@ impl Compiled {
         let loader = Loader { device: &*gpu.device, shared, hurries: false };
         let ranks = ranks_here(shared);
         let variant = variant(gpu, kind)?;
-        let average = kind.1 == Some(ReduceOp::Avg);
         let Kernels { own: (generated, kernel), divide, others } =
-            Kernels::new(loader, plan, &ranks, (variant, gpu.kernels), average)?;
+            Kernels::new(loader, plan, &ranks, (variant, gpu.kernels))?;
         let Generated { blocks, .. } = generated;
         let all = [&kernel].into_iter().chain(&others);
         fits(gpu, plan, all.map(|kernel| &**kernel), &ranks)?;
@@ -78,7 +77,7 @@ impl Compiled {
             let Some(kernel) = kernels::try_load(loader, of, made.entry, &made.text)? else {
                 return Ok(None);
             };
-            let divide = kernels::divide_kernel(loader, of, kind.1 == Some(ReduceOp::Avg))?;
+            let divide = kernels::divide_kernel(loader, of)?;
             fits(gpu, plan, [&*kernel], &ranks_here(shared))?;
             let of = |blocks| {
                 let kernels = (Arc::clone(&kernel), divide.clone());

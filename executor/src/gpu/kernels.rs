@@ -15,7 +15,7 @@ use antiphon_codegen::{
 };
 use antiphon_hal::{Backend, Device, HalError, Kernel, KernelCode, KernelSource};
 use antiphon_plan::program::Layout;
-use antiphon_types::DataType;
+use antiphon_types::{DataType, ReduceOp};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -188,11 +188,13 @@ pub const LONGEST: usize = 800;
 pub fn divide_kernel(
     loader: Loader<'_>,
     (variant, form): (Variant, KernelForm),
-    average: bool,
 ) -> Result<Option<Arc<dyn Kernel>>, HalError> {
+    if variant.op != Some(ReduceOp::Avg) {
+        return Ok(None);
+    }
     let text = if form == KernelForm::Interpreted { interpret::text } else { divide::text };
     let text = text(variant.target, variant.dtype);
-    average.then(|| load(loader, (variant, form), divide::ENTRY, &text)).transpose()
+    load(loader, (variant, form), divide::ENTRY, &text).map(Some)
 }
 
 /// The kernel before a premultiplied sum: by itself, or as part of the interpreting kernel's image where nothing is compiled.
@@ -271,13 +273,12 @@ impl Kernels {
         plan: &LoadedPlan,
         ranks: &[u32],
         (variant, form): (Variant, KernelForm),
-        average: bool,
     ) -> Result<Self, ExecutorError> {
         let make = |form: KernelForm| {
             let make: Make = if form == KernelForm::Interpreted { interpreted } else { generate };
             ranks.iter().map(|&rank| make(plan.layout(), rank, variant)).collect::<Made>()
         };
-        let load = |form, made| Self::load(loader, made, (variant, form), average);
+        let load = |form, made| Self::load(loader, made, (variant, form));
         by_form((plan, form), make, |made| Ok(is_long(made)), load)
     }
 
@@ -285,14 +286,13 @@ impl Kernels {
         loader: Loader<'_>,
         made: Vec<Generated>,
         (variant, form): (Variant, KernelForm),
-        average: bool,
     ) -> Result<Self, ExecutorError> {
         let mut kernels = Vec::new();
         for generated in made {
             let kernel = load(loader, (variant, form), ENTRY, &generated.text)?;
             kernels.push((generated, kernel));
         }
-        let divide = divide_kernel(loader, (variant, form), average)?;
+        let divide = divide_kernel(loader, (variant, form))?;
         let mut kernels = kernels.into_iter();
         let Some(own) = kernels.next() else { unreachable!("the rank itself is among `ranks`") };
         Ok(Kernels { own, divide, others: kernels.map(|(_, kernel)| kernel).collect() })
