@@ -23,11 +23,12 @@ use crate::error::ExecutorError;
 use crate::executor::{Executor, NOWHERE, OrderOf};
 use crate::plan_cache::LoadedPlan;
 use crate::selection::{Question, Spread, Tuning, Wish, even};
+use crate::sync::lock;
 use antiphon_hal::{Event, HalError, Stream};
 use antiphon_plan::counts::{Counts, Extent};
 use antiphon_types::{DataType, ReduceOp};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Mutex, Once};
 
 pub use group::Group;
 use pairs::Pair;
@@ -120,10 +121,6 @@ pub(crate) struct Queues {
     pairs: Mutex<BTreeMap<Way, Pair>>,
     /// By stream, what comes behind the last copy of a device's rank to itself, which is no launch.
     copies: Mutex<BTreeMap<u64, Arc<dyn Event>>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn argument(what: &'static str, saw: impl ToString, allowed: &'static str) -> ExecutorError {

@@ -12,6 +12,7 @@ use crate::launch::Active;
 use crate::plan_cache::LoadedPlan;
 use crate::reach;
 use crate::shared::arena::{Arena, ArenaShape};
+use crate::sync::lock;
 use antiphon_hal::Memory;
 use antiphon_plan::LowerError;
 use antiphon_plan::program::{CallSizes, Layout};
@@ -306,7 +307,7 @@ impl Context {
 
     /// The state, for the launch that runs.
     pub fn state(&self) -> MutexGuard<'_, ContextState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Waits a while for an earlier launch to end, without the state: the lock favours whoever has just had it, and who

@@ -12,6 +12,7 @@ use crate::launch::Launch;
 use crate::plan_cache::LoadedPlan;
 use crate::reach;
 use crate::shared::arena::BlockBytes;
+use crate::sync::lock;
 use crate::verification::{Door, Judgement, Scope, Verdict};
 use antiphon_hal::{Effort, Stream};
 use antiphon_plan::LowerError;
@@ -20,7 +21,7 @@ use antiphon_plan::model::Plan;
 use antiphon_plan::program::CallSizes;
 use antiphon_plan::schedule::{Case, Places};
 use antiphon_types::{DataType, ReduceOp};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 pub(crate) use again::{Asked, Buffers};
 pub(crate) use order::OrderOf;
@@ -317,7 +318,7 @@ impl Executor {
         asked: Option<Asked>,
     ) -> Result<(), ExecutorError> {
         // Blocking calls of one rank share a context, so they take turns.
-        let mut recent = self.blocking.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent = lock(&self.blocking);
         loop {
             let recent = self.recent(&mut recent, call, None, asked)?;
             // SAFETY: as this function's.

@@ -32,6 +32,7 @@ mod regions;
 pub mod registry;
 pub mod selection;
 mod shared;
+mod sync;
 mod tags;
 mod together;
 mod touches;

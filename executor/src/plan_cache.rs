@@ -1,6 +1,7 @@
 //! Loaded plans: checked and lowered once, with the byte ranges of recent sizes.
 
 use crate::error::ExecutorError;
+use crate::sync::lock;
 use crate::touches::Touches;
 use crate::verification::{Scope, Verdict};
 use antiphon_plan::LowerError;
@@ -12,7 +13,7 @@ use antiphon_plan::program::{
 use antiphon_plan::recut::Recut;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Sizes whose byte ranges are kept for each plan.
 const KEPT_SIZES: usize = 256;
@@ -206,7 +207,7 @@ impl LoadedPlan {
     }
 
     pub(crate) fn sized(&self, sizes: CallSizes) -> Arc<Sized> {
-        let mut kept = self.sized.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.sized);
         if let Some(sized) = kept.get(&sizes) {
             return Arc::clone(sized);
         }

@@ -6,6 +6,7 @@
 use crate::communicator::CONTROL;
 use crate::error::ExecutorError;
 use crate::freed::Inquirer;
+use crate::sync::lock;
 use crate::tags::{OFFER, RETIRE};
 use antiphon_bootstrap::{Bootstrap, BootstrapError, Message, Voice};
 use antiphon_hal::{Device, HalError, Memory};
@@ -14,7 +15,7 @@ use antiphon_transport::{Mapping, Offer, TransportError};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// The regions of all ranks of a communicator.
 #[derive(Debug)]
@@ -215,11 +216,11 @@ impl Regions {
     }
 
     fn gone(&self) -> MutexGuard<'_, HashSet<(u32, u64)>> {
-        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.gone)
     }
 
     fn own(&self) -> MutexGuard<'_, Own> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.own)
     }
 }
 

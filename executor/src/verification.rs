@@ -10,6 +10,7 @@ mod scope;
 
 use crate::communicator::Shared;
 use crate::shared::verdicts::Look;
+use crate::sync::lock;
 use crate::waiting::{self, Waiter};
 use antiphon_hal::Effort;
 use antiphon_plan::model::Plan;
@@ -17,7 +18,7 @@ use antiphon_plan::program::Layout;
 use antiphon_plan::verify::{self, Refutation, Report};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 pub(crate) use scope::Scope;
@@ -142,7 +143,7 @@ impl Door {
     pub fn judge(&self, shared: &Shared, plan: &Plan, layout: &Layout) -> Judgement {
         let key = Key::of(layout);
         let verdict = {
-            let mut kept = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = lock(&self.cache);
             if kept.len() >= KEPT {
                 kept.retain(|_, verdict| verdict.get().is_none());
             }

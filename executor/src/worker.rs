@@ -1,8 +1,9 @@
 //! Threads of one purpose that start once there is something for them.
 
+use crate::sync::lock;
 use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::thread::{Builder, JoinHandle};
 
 /// A thread that takes what it is handed, in its order, and starts with the first. Once this goes, it ends when it has taken all;
@@ -66,7 +67,7 @@ impl<T> Worker<T> {
     }
 
     fn thread(&self) -> MutexGuard<'_, Option<(Sender<T>, JoinHandle<()>)>> {
-        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.thread)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Calls that registered code serves: all ranks meet first, and see that they chose the same.
 
 use super::uneven::Means;
-use super::{Collectives, NOWHERE, argument, lock};
+use super::{Collectives, NOWHERE, argument};
 use crate::communicator::nodes;
 use crate::error::ExecutorError;
 use crate::executor::Call;
@@ -9,6 +9,7 @@ use crate::gpu::Meeting;
 use crate::plan_cache::LoadedPlan;
 use crate::registry::{CodeCall, RegisteredCode};
 use crate::selection::order::panicked;
+use crate::sync::lock;
 use antiphon_hal::Stream;
 use antiphon_plan::builder::{BuildError, ProgramBuilder};
 use antiphon_plan::counts::{Counts, Extent};

@@ -1,13 +1,14 @@
 //! Pairs of ranks between which transfers go. A pair is formed when its first transfer comes; only callers that wait for the
 //! transfer wait for that.
 
+use super::Collectives;
 use super::served::Service;
 use super::transfers::Told;
-use super::{Collectives, lock};
 use crate::communicator::Communicator;
 pub(super) use crate::communicator::Way;
 use crate::error::ExecutorError;
 use crate::selection::order::panicked;
+use crate::sync::lock;
 use antiphon_hal::HalError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};

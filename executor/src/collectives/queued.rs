@@ -6,15 +6,16 @@
 //! beside each other. Where a driver runs them one after the other all the same, that ends as well, as all ranks put them into
 //! streams in one order.
 
+use super::Collectives;
 use super::group::{Copy, Gathered, Work};
 use super::in_turn::Step;
 use super::pairs::Formed;
 use super::prepared::Prepared;
 use super::scaled::Scaling;
 use super::transfers::{Direction, Purpose, Told, Transfer, Way};
-use super::{Collectives, lock};
 use crate::error::ExecutorError;
 use crate::executor::{Executor, OrderOf};
+use crate::sync::lock;
 use crate::together::RankCall;
 use antiphon_hal::{Event, Stream};
 use std::collections::BTreeMap;

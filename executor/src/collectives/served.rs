@@ -1,6 +1,6 @@
 //! What serves a call: chosen once for calls that ask the same, and loaded once.
 
-use super::{Collectives, lock};
+use super::Collectives;
 use crate::communicator::Options;
 use crate::error::ExecutorError;
 use crate::executor::{Asked, Executor};
@@ -9,6 +9,7 @@ use crate::registry::{Installed, RegisteredCode, RegisteredPlan, Registry};
 use crate::selection::order::{Candidate, Choice, Sources, choose, choose_by_size};
 use crate::selection::transfers::{Made, made};
 use crate::selection::{Question, Selected, Spread, Tuning, Wish};
+use crate::sync::lock;
 use antiphon_plan::algorithms::{self, Algorithm, Rooted};
 use antiphon_plan::model::Collective;
 use antiphon_types::{DataType, ReduceOp};

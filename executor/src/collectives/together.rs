@@ -1,8 +1,9 @@
 //! Launches that go on together: one task drives several queues of them.
 
+use crate::sync::lock;
 use antiphon_hal::{Effort, Task, TaskError, TaskState};
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 /// How long driving launches pauses for a queue that is to come.
@@ -31,7 +32,7 @@ struct State {
 
 impl Together {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Adds a queue.

@@ -2,11 +2,12 @@
 
 use super::{CONTROL, Shared};
 use crate::error::ExecutorError;
+use crate::sync::lock;
 use crate::tags::{RECORDED_BY_CODE, UNEVEN_BY_CODE};
 use antiphon_bootstrap::Message;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// Calls of a communicator that all ranks make in the same order, and that are counted by themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +143,7 @@ impl CodedCalls {
     }
 
     fn state(&self, series: CallSeries) -> MutexGuard<'_, State> {
-        self.states[series as usize].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.states[series as usize])
     }
 
     fn diverged(&self, series: CallSeries, number: u64, peer: u32, code: &str) -> ExecutorError {

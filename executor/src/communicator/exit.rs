@@ -4,7 +4,8 @@
 //! themselves, and those of other hosts do not, that nothing is missing.
 
 use super::{Communicator, Shared};
-use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
+use crate::sync::lock;
+use std::sync::{Arc, Mutex, Once, Weak};
 
 /// Communicators on hosts; those of the process that this one was forked from as well, of which it is no rank.
 static LIVE: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
@@ -17,7 +18,7 @@ pub(super) fn watch(shared: &Arc<Shared>) {
     if shared.gpu.is_some() {
         return;
     }
-    let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut live = lock(&LIVE);
     live.retain(|one| one.strong_count() > 0);
     live.push(Arc::downgrade(shared));
     ASKED.call_once(|| {
@@ -36,7 +37,7 @@ extern "C" fn ends() {
     let all: Vec<Arc<Shared>> = live.iter().filter_map(Weak::upgrade).collect();
     drop(live);
     say_goodbye(&all);
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner).extend(all);
+    lock(&KEPT).extend(all);
 }
 
 /// Says goodbye for these ranks, unless something of one is under way.

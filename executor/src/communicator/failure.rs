@@ -6,11 +6,12 @@ use crate::context::ContextState;
 use crate::error::{Doing, ExecutorError};
 use crate::gpu;
 use crate::shared::control::{BROKEN, LEFT};
+use crate::sync::lock;
 use antiphon_bootstrap::{Bootstrap, BootstrapError, Ticket, Voice};
 use antiphon_hal::Memory;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 /// The first thing that broke a communicator.
 pub(super) struct Failure {
@@ -109,7 +110,7 @@ impl Failure {
     }
 
     fn early(&self) -> MutexGuard<'_, Vec<(u32, Loss, ExecutorError)>> {
-        self.early.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.early)
     }
 
     /// Judges a loss by how far the peer had come.
@@ -158,7 +159,7 @@ impl Failure {
     }
 
     pub(super) fn log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.log)
     }
 
     /// Breaks the communicator by what only this rank knows, here and, without waiting, on every other; the first failure counts.
@@ -184,7 +185,7 @@ impl Failure {
     fn set(&self, error: ExecutorError, reason: Option<&str>) {
         let text = error.to_string();
         {
-            let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut first = lock(&self.first);
             let is_first = first.is_none();
             if is_first {
                 *first = Some(error);
@@ -253,7 +254,7 @@ impl Failure {
     }
 
     fn pairs(&self) -> MutexGuard<'_, Vec<Weak<Failure>>> {
-        self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.pairs)
     }
 
     /// Ends the forming of all groups.
@@ -276,7 +277,7 @@ impl Failure {
 
     /// The same, also while the peers are still being told of it: for where another error may be their echo. Waits for no peer.
     pub(super) fn cause(&self) -> Option<ExecutorError> {
-        self.first.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.first).clone()
     }
 
     /// Forms a group from this rank's end of it, which waits for its peers until the communicator is broken.
@@ -321,7 +322,7 @@ impl Failure {
     }
 
     fn forming(&self) -> MutexGuard<'_, Vec<Forming>> {
-        self.forming.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.forming)
     }
 }
 

@@ -4,9 +4,10 @@ use super::join::{Greeted, Join};
 use super::{Communicator, Options, garbled};
 use crate::error::{Doing, ExecutorError};
 use crate::registry::Installed;
+use crate::sync::lock;
 use antiphon_bootstrap::{Bootstrap, BootstrapError, Operation};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 /// What tells groups of two ranks from splits, which are numbered from 0, by what they are for and by the way their data goes:
 /// from the lower rank to the higher, and back.
@@ -106,7 +107,7 @@ impl Communicator {
             // Counted by the list: only those on it know that it was asked for.
             let number = {
                 let subsets = &self.shared.subsets;
-                let mut subsets = subsets.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut subsets = lock(subsets);
                 let count = subsets.entry(ranks.to_vec()).or_insert(0);
                 *count += 1;
                 SUBSETS + *count

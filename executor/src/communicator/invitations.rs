@@ -2,9 +2,10 @@
 //! without the application calling anything. So who makes the first transfer to a peer waits for no call of the peer's.
 
 use super::{CONTROL, Communicator, Direction, Purpose, Way};
+use crate::sync::lock;
 use crate::tags::PAIR;
 use antiphon_bootstrap::Message;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Forms this rank's ends of pairs, without waiting; `false` if it is gone.
 type Keeper = Arc<dyn Fn(Way) -> bool + Send + Sync>;
@@ -36,7 +37,7 @@ impl Invitations {
         let direction = if direction == 0 { Direction::In } else { Direction::Out };
         let purpose = if purpose == 0 { Purpose::Calls } else { Purpose::Blocks };
         let way = Way { peer, direction, purpose };
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.0);
         if !state.waiting.contains(&way) {
             state.waiting.push(way);
         }
@@ -49,7 +50,7 @@ impl Invitations {
     /// Has what peers ask for, and have asked for, formed by `keeper`, unless somebody does already.
     pub fn accept_by(&self, keeper: impl Fn(Way) -> bool + Send + Sync + 'static) {
         let keeper: Keeper = Arc::new(keeper);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).keeper = Some(Arc::clone(&keeper));
+        lock(&self.0).keeper = Some(Arc::clone(&keeper));
         self.hand_over(Some(keeper));
     }
 
@@ -57,10 +58,10 @@ impl Invitations {
     fn hand_over(&self, keeper: Option<Keeper>) {
         let Some(keeper) = keeper else { return };
         loop {
-            let next = self.0.lock().unwrap_or_else(PoisonError::into_inner).waiting.pop();
+            let next = lock(&self.0).waiting.pop();
             let Some(way) = next else { return };
             if !keeper(way) {
-                let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut state = lock(&self.0);
                 state.waiting.push(way);
                 return;
             }

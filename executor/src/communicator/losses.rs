@@ -1,9 +1,10 @@
 //! Ranks that were lost when they were through with all that they had begun, which breaks nothing by itself.
 
 use crate::error::ExecutorError;
+use crate::sync::lock;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Such losses among the ranks of a communicator: who needs one that is lost from now on finds how it was.
 #[derive(Default)]
@@ -63,7 +64,7 @@ impl Losses {
     }
 
     fn gone(&self) -> MutexGuard<'_, BTreeMap<u32, (ExecutorError, bool)>> {
-        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.gone)
     }
 }
 

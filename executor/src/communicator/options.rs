@@ -3,11 +3,12 @@
 use crate::error::ExecutorError;
 use crate::registry::{Installed, Registry};
 use crate::selection::Tuning;
+use crate::sync::lock;
 use antiphon_hal::Device;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What a plan becomes on a GPU. The results are the same bits.
@@ -137,7 +138,7 @@ fn is_on(variable: &'static str) -> bool {
     static WARNED: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
     let value = std::env::var_os(variable).unwrap_or_default();
     let said = switch(&value.to_string_lossy());
-    if said.is_none() && WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(variable) {
+    if said.is_none() && lock(&WARNED).insert(variable) {
         log::warn!("{variable} does nothing: saw {value:?}, allowed 0 or 1; correct it");
     }
     said.unwrap_or(false)

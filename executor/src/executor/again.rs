@@ -2,8 +2,8 @@
 
 use super::{Call, Executor};
 use crate::error::ExecutorError;
+use crate::sync::lock;
 use antiphon_types::{DataType, ReduceOp};
-use std::sync::PoisonError;
 
 /// What tells the calls by name of one communicator apart: as long as nothing else is registered, equal ones are served by the
 /// same plan, at the same sizes.
@@ -45,7 +45,7 @@ impl Executor {
             return None;
         }
         // Calls take turns, as in `run_asked`.
-        let recent = self.blocking.lock().unwrap_or_else(PoisonError::into_inner);
+        let recent = lock(&self.blocking);
         let known = recent.iter().find(|recent| recent.asked == Some(asked) && recent.lasts())?;
         let call = Call { op, ..Call::new(&known.plan, dtype, input, output) };
         // SAFETY: as this function's.

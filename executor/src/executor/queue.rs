@@ -3,8 +3,9 @@
 use super::{Call, Executor};
 use crate::error::ExecutorError;
 use crate::launch::QueuedLaunch;
+use crate::sync::lock;
 use antiphon_hal::{Effort, HalError, Stream, Task};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 impl Executor {
     /// A call that somebody will drive, with its number and its context: that of a stream, or of blocking calls. All are
@@ -14,7 +15,7 @@ impl Executor {
         call: &Call<'_>,
         stream: Option<u64>,
     ) -> Result<QueuedLaunch, ExecutorError> {
-        let mut recent = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent = lock(&self.queued);
         loop {
             let recent = self.recent(&mut recent, call, stream, None)?;
             if let Some(order) = self.order(recent, call) {

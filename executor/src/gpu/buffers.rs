@@ -5,13 +5,14 @@ use super::context::{Context, Reader, Seat};
 use crate::communicator::Shared;
 use crate::error::ExecutorError;
 use crate::executor::Call;
+use crate::sync::lock;
 use antiphon_bootstrap::MAX_DESCRIPTORS;
 use antiphon_codegen::abi::FOREIGN;
 use antiphon_hal::{HalError, Memory, Stream};
 use antiphon_plan::model::Collective;
 use std::any::Any;
 use std::collections::VecDeque;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// Memory of the application that peers know, or wires.
 pub struct Borrowed {
@@ -236,12 +237,12 @@ impl Gpu {
 
     /// Whether there is memory of the application's that may be gone.
     pub fn has_borrowed(&self) -> bool {
-        !self.borrowed.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        !lock(&self.borrowed).is_empty()
     }
 
     /// Lets go of memory that the application has freed, once no launch that names it is left: peers are to unmap it.
     pub fn let_go(&self, shared: &Shared) -> Result<(), ExecutorError> {
-        let mut borrowed = self.borrowed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut borrowed = lock(&self.borrowed);
         let before = borrowed.len();
         borrowed.retain(|known| !(known.memory.is_freed() && known.is_unused(self)));
         let gone = borrowed.len() < before;
@@ -256,7 +257,7 @@ impl Gpu {
 
     /// Whether peers have been told about the application's memory.
     fn is_kept(&self, memory: &Arc<dyn Memory>) -> bool {
-        let borrowed = self.borrowed.lock().unwrap_or_else(PoisonError::into_inner);
+        let borrowed = lock(&self.borrowed);
         borrowed.iter().any(|known| known.told && known.memory.id() == memory.id())
     }
 
@@ -268,7 +269,7 @@ impl Gpu {
         user: Option<(&Arc<Context>, &Reader<'_>)>,
         told: bool,
     ) -> Result<(), ExecutorError> {
-        let mut borrowed = self.borrowed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut borrowed = lock(&self.borrowed);
         let at = borrowed.iter().position(|known| known.memory.id() == memory.id());
         let known = at.and_then(|at| borrowed.remove(at));
         let mut known = known.unwrap_or_else(|| Borrowed {
@@ -314,7 +315,7 @@ impl Gpu {
         match stream.keep(Arc::clone(&object)) {
             // A driver that does not tell when graphs go.
             Err(HalError::Unsupported { .. }) => {
-                self.recorded.lock().unwrap_or_else(PoisonError::into_inner).push(object);
+                lock(&self.recorded).push(object);
                 Ok(())
             }
             other => Ok(other?),
@@ -382,14 +383,14 @@ impl Gpu {
     }
 
     fn staging(&self, context: &Context, needed: u64) -> Result<Arc<dyn Memory>, ExecutorError> {
-        let mut staging = context.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut staging = lock(&context.staging);
         if let Some(known) = staging.as_ref().filter(|known| known.len() >= needed) {
             return Ok(Arc::clone(known));
         }
         let made = self.device.allocate(needed.next_power_of_two())?;
         if let Some(before) = staging.replace(Arc::clone(&made)) {
             // Launches that use it may still run.
-            self.outgrown.lock().unwrap_or_else(PoisonError::into_inner).push(before);
+            lock(&self.outgrown).push(before);
         }
         Ok(made)
     }

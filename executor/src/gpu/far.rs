@@ -11,10 +11,11 @@ use crate::error::ExecutorError;
 use crate::plan_cache::LoadedPlan;
 use crate::ports::{LOCAL, SHARED};
 use crate::regions::tell;
+use crate::sync::lock;
 use crate::tags::FAR_ARENA;
 use antiphon_codegen::abi::NEAR;
 use antiphon_hal::{Device, Memory};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// In `Launch::ways`, a rank that launches have nothing to do with.
@@ -84,7 +85,7 @@ impl Gpu {
         let staged = (0..shared.world).filter(|&peer| shared.is_staged(peer)).take(LINKS);
         let memory: Result<Vec<_>, _> =
             staged.map(|_| link_memory(&*self.device, shared)).collect();
-        *self.link_memory.lock().unwrap_or_else(PoisonError::into_inner) = memory?;
+        *lock(&self.link_memory) = memory?;
         Ok(())
     }
 

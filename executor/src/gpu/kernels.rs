@@ -9,6 +9,7 @@ use crate::ahead;
 use crate::communicator::{KernelForm, Shared};
 use crate::error::ExecutorError;
 use crate::plan_cache::LoadedPlan;
+use crate::sync::lock;
 use antiphon_codegen::interpret::{self, interpreted};
 use antiphon_codegen::{
     ENTRY, Generated, Target, Unsupported, Variant, divide, generate, prebuilt, scale,
@@ -18,7 +19,7 @@ use antiphon_plan::program::Layout;
 use antiphon_types::{DataType, ReduceOp};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// What was loaded: the device, the kernel's name, and the text.
@@ -37,10 +38,6 @@ fn place(key: Key) -> Place {
         Arc::strong_count(place) > 1 || lock(place).as_ref().is_some_and(is_used)
     });
     Arc::clone(loaded.entry(key).or_default())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The family of compilers of a device's backend; `None` where nothing is generated for it.

@@ -13,8 +13,9 @@ use super::Gpu;
 use super::compiled::{Compiled, Kind};
 use crate::communicator::Shared;
 use crate::error::ExecutorError;
+use crate::sync::lock;
 use antiphon_hal::{Backend, Device, Event, Stream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The lane of a rank: who puts a call into it has the turn.
 #[derive(Debug, Default)]
@@ -47,7 +48,7 @@ impl Gpu {
     /// of contexts, and of several ranks they are taken in their order.
     pub fn lane_turn(&self) -> Option<LaneTurn<'_>> {
         let OneLane(ends) = self.lane.as_ref()?;
-        let ends = ends.lock().unwrap_or_else(PoisonError::into_inner);
+        let ends = lock(ends);
         Some(LaneTurn { device: &*self.device, ends })
     }
 

@@ -10,11 +10,12 @@ use super::{Gpu, PAUSE, QUIET_LIMIT};
 use crate::communicator::Shared;
 use crate::context::ContextKey;
 use crate::plan_cache::LoadedPlan;
+use crate::sync::lock;
 use antiphon_hal::{Backend, Device};
 use antiphon_plan::program::CallSizes;
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
 /// The ranks of a communicator that share a device in this process.
@@ -30,10 +31,6 @@ pub struct Family {
 
 /// The communicator, and the device.
 type Key = (u64, Backend, u32);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Family {
     /// That of the ranks of a communicator on a device.

@@ -45,6 +45,7 @@ use crate::context::ContextKey;
 use crate::error::ExecutorError;
 use crate::executor::{Call, mix};
 use crate::plan_cache::LoadedPlan;
+use crate::sync::lock;
 use crate::tags::{ARENA, FAR_ARENA, GROUP, NUMBER, PARCELS};
 use antiphon_hal::{Device, HalError, Memory, Stream};
 use antiphon_plan::program::CallSizes;
@@ -66,7 +67,7 @@ use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 use submission::Shape;
 use tables::{Slots, Tables};
@@ -143,7 +144,7 @@ impl Peers {
     }
 
     fn all_parcels(&self) -> MutexGuard<'_, HashMap<u32, u64>> {
-        self.parcels.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.parcels)
     }
 
     /// Ends the launches that run, and those that begin later.
@@ -399,7 +400,7 @@ impl Gpu {
     fn announce(&self, shared: &Shared, memory: &Arc<dyn Memory>) -> Result<u64, ExecutorError> {
         shared.regions.sweep(&*shared.bootstrap)?;
         let region = shared.regions.announce(memory, &*shared.bootstrap)?;
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = lock(&self.slots);
         let (number, new) = slots.number(memory);
         if new {
             self.tell(shared, NUMBER, [number, region])?;
@@ -433,7 +434,7 @@ impl Gpu {
         if let Some(watch) = self.watch.get() {
             return Ok(watch);
         }
-        let _watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner);
+        let _watching = lock(&self.watching);
         if let Some(watch) = self.watch.get() {
             return Ok(watch);
         }
@@ -447,7 +448,7 @@ impl Gpu {
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<ContextKey, Arc<Context>>> {
-        self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.contexts)
     }
 
     /// Whether a launch of this rank is under way on the device.
@@ -469,7 +470,7 @@ impl Gpu {
     }
 
     fn recent(&self) -> MutexGuard<'_, RecentCalls> {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.recent)
     }
 }
 

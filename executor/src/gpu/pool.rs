@@ -1,9 +1,10 @@
 //! Memory of a device for tables that this rank's kernels read, and nobody maps elsewhere: cut out of what the device allocates, which
 //! is whole pages, of 2 MiB with some drivers, each mapped at the cost of many launches.
 
+use crate::sync::lock;
 use antiphon_hal::{Backend, Device, HalError, Memory, MemoryHandle};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Bytes that are allocated at once.
 const SLAB: u64 = 2 << 20;
@@ -119,10 +120,6 @@ impl Drop for Cut {
     fn drop(&mut self) {
         self.slab.give_back(self.offset, self.bytes.next_multiple_of(UNIT));
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -7,11 +7,12 @@ use super::submission::blocks_over;
 use crate::communicator::{Lane, Shared};
 use crate::error::ExecutorError;
 use crate::executor::Call;
+use crate::sync::lock;
 use antiphon_hal::{HalError, Kernel, LaunchShape, Memory, Stream};
 use antiphon_types::DataType;
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 /// What premultiplied sums use, as long as the engine lives.
 #[derive(Default)]
@@ -166,6 +167,6 @@ impl Gpu {
     }
 
     fn scales(&self) -> MutexGuard<'_, Scales> {
-        self.scales.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.scales)
     }
 }

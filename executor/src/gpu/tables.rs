@@ -10,7 +10,7 @@ use antiphon_codegen::abi::{
 use antiphon_hal::{Device, HalError, Memory};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// The regions and arenas of all ranks, as this rank maps them.
 #[derive(Debug)]
@@ -413,7 +413,7 @@ impl Tables {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::sync::lock(&self.state)
     }
 }
 

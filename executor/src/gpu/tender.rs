@@ -6,10 +6,11 @@
 use super::Gpu;
 use super::watch::Begun;
 use crate::communicator::Shared;
+use crate::sync::lock;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 
 /// The thread, once there is something to ask, and what it has seen. The thread ends with the owner of this.
@@ -28,7 +29,7 @@ impl fmt::Debug for Tender {
 impl Tender {
     /// Has the thread look at a rank's launches, unless it is about to. Where the system gives no thread, this one does.
     pub fn ring(&self, weak: &Weak<Shared>, shared: &Shared, gpu: &Gpu) {
-        let mut bell = self.bell.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bell = lock(&self.bell);
         if bell.is_none() {
             let (sender, receiver) = sync_channel(1);
             let (weak, tended) = (Weak::clone(weak), Arc::clone(&self.tended));
@@ -54,10 +55,6 @@ impl Tender {
     pub fn tend(&self, shared: &Shared, gpu: &Gpu) {
         lock(&self.tended).tend(shared, gpu);
     }
-}
-
-fn lock(tended: &Mutex<Tended>) -> MutexGuard<'_, Tended> {
-    tended.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn answer(rung: &Receiver<()>, shared: &Weak<Shared>, tended: &Mutex<Tended>) {

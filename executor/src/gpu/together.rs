@@ -17,13 +17,14 @@ use crate::context::ContextKey;
 use crate::error::ExecutorError;
 use crate::executor::{Call, OrderOf};
 use crate::shared::arena::BlockBytes;
+use crate::sync::lock;
 use antiphon_codegen::abi::Launch;
 use antiphon_codegen::{NO_RANK, TOGETHER};
 use antiphon_hal::{LaunchShape, Stream};
 use antiphon_plan::program::CallSizes;
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// A call of one rank, among those that are launched together.
 pub struct Member<'a> {
@@ -346,7 +347,7 @@ impl Gpu {
             return Ok(Some(parts));
         }
         // To load code may wait for kernels: who wants another kernel that is there does not wait.
-        let _merging = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
+        let _merging = lock(&self.merging);
         if let Some(parts) = self.known_parts(own, ranks) {
             return Ok(Some(parts));
         }
@@ -354,14 +355,14 @@ impl Gpu {
         let parts = Compiled::load_together(own.shared, self, plan, kind, (ranks, may_part))?;
         let Some(parts) = parts else { return Ok(None) };
         let key = (plan.layout().fingerprint, kind, ranks.to_vec());
-        self.merged.lock().unwrap_or_else(PoisonError::into_inner).insert(key, parts.clone());
+        lock(&self.merged).insert(key, parts.clone());
         Ok(Some(parts))
     }
 
     /// The same, if it is there.
     fn known_parts(&self, own: &Member<'_>, ranks: &[u32]) -> Option<Vec<Arc<Compiled>>> {
         let key = (own.call.plan.layout().fingerprint, own.kind(), ranks.to_vec());
-        let merged = self.merged.lock().unwrap_or_else(PoisonError::into_inner);
+        let merged = lock(&self.merged);
         merged.get(&key).cloned()
     }
 }

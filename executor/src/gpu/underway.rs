@@ -5,6 +5,7 @@
 //! ever.
 
 use super::context::Context;
+use crate::sync::lock;
 use antiphon_hal::{Backend, Device};
 use std::sync::{
     Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
@@ -37,7 +38,7 @@ impl Underway {
 
     /// Launches of this context on the device count from now on.
     pub fn add(&self, device: &dyn Device, context: &Arc<Context>) {
-        let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut contexts = lock(&self.contexts);
         contexts.retain(|(_, known)| known.strong_count() > 0);
         contexts.push(((device.backend(), device.index()), Arc::downgrade(context)));
     }
@@ -61,7 +62,7 @@ impl Underway {
         // Who waited for the gate would hold up launches behind one that waits for these.
         let gate = self.gate.try_write().ok()?;
         let contexts: Vec<_> = {
-            let contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
+            let contexts = lock(&self.contexts);
             let there = contexts.iter().filter(|(at, _)| place.is_none_or(|place| place == *at));
             there.filter_map(|(_, context)| context.upgrade()).collect()
         };

@@ -1,11 +1,12 @@
 //! Bytes from the host to device memory, beside kernels that run.
 
 use crate::gpu::pool::Pool;
+use crate::sync::lock;
 use antiphon_codegen::abi::{
     BlockEntry, BlockRange, ContextWords, Link, Piece, Pieces, ScratchPlaces,
 };
 use antiphon_hal::{Device, HalError, Memory, Stream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Bytes that travel at once.
 const PIECE: u64 = 1 << 20;
@@ -26,7 +27,7 @@ impl Upload {
 
     /// Copies `bytes` to the start of `memory`, which is at least as long and nobody else uses now.
     pub fn copy(&self, memory: &dyn Memory, bytes: &[u8]) -> Result<(), HalError> {
-        let piece = self.piece.lock().unwrap_or_else(PoisonError::into_inner);
+        let piece = lock(&self.piece);
         for (number, part) in bytes.chunks(PIECE as usize).enumerate() {
             let there = memory.address().wrapping_add(number * PIECE as usize);
             // SAFETY: the piece is `PIECE` bytes long, this thread holds its lock, and the copy before this one is over.
@@ -56,7 +57,7 @@ impl Upload {
     /// # Safety
     /// The range is mapped, and lives for the call.
     pub unsafe fn read_into(&self, from: *const u8, bytes: &mut [u8]) -> Result<(), HalError> {
-        let piece = self.piece.lock().unwrap_or_else(PoisonError::into_inner);
+        let piece = lock(&self.piece);
         for (number, part) in bytes.chunks_mut(PIECE as usize).enumerate() {
             let there = from.wrapping_add(number * PIECE as usize);
             // SAFETY: the range is the caller's; the piece is long enough, and this thread holds its lock.

@@ -8,6 +8,7 @@ use super::{Gpu, calls};
 use crate::communicator::Shared;
 use crate::diagnose::goes_on;
 use crate::error::{Doing, ExecutorError, Wait, Waits};
+use crate::sync::lock;
 use antiphon_bootstrap::Late;
 use antiphon_codegen::abi::Where;
 use antiphon_hal::HalError;
@@ -51,7 +52,7 @@ impl Watch {
     /// A launch was added.
     pub fn look(&self) {
         if !self.bell.busy.swap(true, Ordering::AcqRel) {
-            *self.bell.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            *lock(&self.bell.rung) = true;
             self.bell.condition.notify_one();
         }
     }
@@ -73,7 +74,7 @@ fn run(bell: &Bell, shared: &Weak<Shared>) {
         drop(strong);
         bell.busy.store(busy, Ordering::Release);
         let wait = if busy { TICK } else { IDLE_TICK };
-        let rung = bell.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        let rung = lock(&bell.rung);
         let waited = bell.condition.wait_timeout_while(rung, wait, |rung| !*rung);
         *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
     }
@@ -172,8 +173,7 @@ fn tick(shared: &Shared, gpu: &Gpu, standing: &mut HashMap<usize, Standing>) -> 
 
 /// Has what nobody uses any more freed. No launch is under way.
 fn tidy(gpu: &Gpu) {
-    let outgrown =
-        std::mem::take(&mut *gpu.outgrown.lock().unwrap_or_else(PoisonError::into_inner));
+    let outgrown = std::mem::take(&mut *lock(&gpu.outgrown));
     for unused in [gpu.tables.take_retired(), outgrown] {
         if !unused.is_empty() {
             gpu.reaper.free(unused);

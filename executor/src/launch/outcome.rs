@@ -1,8 +1,9 @@
 //! Whether a launch can still finish, and what becomes of it if not.
 
 use super::*;
+use crate::sync::lock;
 use antiphon_plan::program::{Area, Instruction};
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 impl Launch<'_> {
     /// How long the launch has made no progress, as far as is known.
@@ -93,7 +94,7 @@ impl Launch<'_> {
 
     /// Since when a launch that has not begun has made no progress.
     fn waits(&self) -> MutexGuard<'_, Option<Stalled>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(self.waiting)
     }
 
     /// Whether the links that the launch waits for are there. One that is lost has brought all that it will; but a peer that

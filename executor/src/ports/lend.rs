@@ -1,14 +1,15 @@
 //! Memory that wires hold: the same bytes under a count of its own, so that it shows when nobody else holds them.
 
+use crate::sync::lock;
 use antiphon_hal::{Backend, DmaBuf, HalError, Memory, MemoryHandle};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// How often each memory of this process is lent: a rank may lend the same to the wires of several communicators.
 static LOANS: Mutex<Option<HashMap<u64, usize>>> = Mutex::new(None);
 
 fn loans() -> MutexGuard<'static, Option<HashMap<u64, usize>>> {
-    LOANS.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&LOANS)
 }
 
 /// A memory, lent to wires.

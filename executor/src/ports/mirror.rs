@@ -7,11 +7,12 @@
 use super::{Ports, Standing};
 use crate::error::ExecutorError;
 use crate::shared::control::{ControlPage, RING};
+use crate::sync::lock;
 use antiphon_hal::{Device, Memory};
 use antiphon_port::{Link, Posted, Unit, WireError, Write};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// Mirrors of all ranks' pages; only those of ranks that are not mapped are used.
 #[derive(Debug)]
@@ -142,7 +143,7 @@ impl Telling {
     }
 
     fn told(&self) -> MutexGuard<'_, u64> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.told)
     }
 
     /// Whether there is nothing to tell.

@@ -15,6 +15,7 @@ mod wires;
 use crate::communicator::CONTROL;
 use crate::error::{Doing, ExecutorError};
 use crate::shared::control::RING;
+use crate::sync::lock;
 use antiphon_bootstrap::{Bootstrap, Voice};
 use antiphon_hal::Memory;
 use antiphon_port::{Attended, LocalWire, MappedRegions, Opening, Wire, WireError};
@@ -27,7 +28,7 @@ use regions::OwnRegions;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use wires::{Closed, Wires};
 pub use wires::{LOCAL, SHARED, open_wires, shared_wire, wires};
@@ -199,11 +200,11 @@ impl Ports {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn registering(&self) -> MutexGuard<'_, ()> {
-        self.registering.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.registering)
     }
 
     /// The link to a peer, once it stands and the peer's mirror of this rank's page is known.

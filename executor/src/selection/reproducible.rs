@@ -5,12 +5,13 @@
 
 use super::{Question, Selected, Spread};
 use crate::registry::Misfit;
+use crate::sync::lock;
 use antiphon_plan::algorithms::{Algorithm, Shape, SumOrder as Designed};
 use antiphon_plan::program::Layout;
 use antiphon_plan::verify::{self, SumOrder};
 use antiphon_types::ReduceOp;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Whether a call asks for one order, and the order would show in its bits.
 pub(crate) fn demands(question: &Question<'_>) -> bool {
@@ -63,7 +64,7 @@ fn order(spread: Spread) -> Option<SumOrder> {
     if nodes == 1 {
         return Some(SumOrder::Ranks);
     }
-    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = || lock(&KNOWN);
     if let Some(order) = known().get(&(ranks, nodes)) {
         return order.clone();
     }

@@ -5,11 +5,12 @@
 
 use crate::gpu::pool::Pool;
 use crate::gpu::upload::Upload;
+use crate::sync::lock;
 use antiphon_hal::{HalError, Memory};
 use antiphon_plan::program::CallSizes;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Sets of sizes that a context keeps. Launches that are under way, and graphs, may need more.
 const MOST: usize = 32;
@@ -128,10 +129,6 @@ pub fn make(
     let made = Arc::new(OnDevice { memory, ranges, moves, pieces, offsets, loops, silent, reader });
     lock(sets).0.push_back((sizes, Arc::clone(&made)));
     Ok(made)
-}
-
-fn lock(sets: &Mutex<Sizes>) -> MutexGuard<'_, Sizes> {
-    sets.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

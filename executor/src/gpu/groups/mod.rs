@@ -19,6 +19,7 @@ use super::context::Context;
 use super::shape::ArenaShape;
 use crate::communicator::{CONTROL, Shared};
 use crate::error::ExecutorError;
+use crate::sync::lock;
 use crate::tags::GROUP;
 use antiphon_bootstrap::{BootstrapError, Message};
 use antiphon_codegen::abi::FOREIGN;
@@ -28,7 +29,7 @@ use lists::Lists;
 use message::{Id, Key, Said, Step};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 use tells::Tells;
 
@@ -62,7 +63,7 @@ impl Mail {
     }
 
     fn put(&self, letter: Letter) -> Result<(), String> {
-        let mut letters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut letters = lock(&self.0);
         if letters.len() >= MOST_MAIL {
             return Err(format!("{MOST_MAIL} messages about groups at once"));
         }
@@ -71,7 +72,7 @@ impl Mail {
     }
 
     fn take(&self) -> Vec<Letter> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.0))
     }
 }
 
@@ -209,7 +210,7 @@ impl Gpu {
         launch: u64,
         region: u64,
     ) -> Result<(), ExecutorError> {
-        let mut told = part.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = lock(&part.told);
         if told.contains(&region) {
             return Ok(());
         }
@@ -226,7 +227,7 @@ impl Gpu {
     }
 
     fn memory_of(&self, region: u64) -> Option<Arc<dyn Memory>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner).memory(region)
+        lock(&self.slots).memory(region)
     }
 
     fn say(
@@ -278,7 +279,7 @@ impl Gpu {
 
     /// Does what is to be done about groups. Called every few milliseconds, beside launches by a thread that ends none.
     pub fn attend_groups(&self, shared: &Shared) -> Result<(), ExecutorError> {
-        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut groups = lock(&self.groups);
         let groups = &mut *groups;
         loop {
             let letters = self.peers.mail.take();
@@ -536,7 +537,7 @@ impl Gpu {
     /// Where a communicator has failed, or its launches do not end, kernels may still go through groups, which are never unbound
     /// then.
     pub fn abandon_groups(&self) {
-        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut groups = lock(&self.groups);
         std::mem::forget(std::mem::take(&mut *groups));
     }
 }

@@ -21,6 +21,7 @@ use crate::communicator::{Shared, rank_page};
 use crate::error::{Doing, ExecutorError};
 use crate::ports::{Ports, lost};
 use crate::shared::control::RING;
+use crate::sync::lock;
 use crate::tags::PARCELS;
 use antiphon_hal::{Device, HalError, Memory};
 use antiphon_port::fifo::{Drain, DrainError, End};
@@ -31,7 +32,7 @@ pub use staged::BYTES as PARCELS_BYTES;
 use staged::{OverPorts, Path, Range, Staged};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -87,10 +88,6 @@ enum Mood {
     Doze,
     /// A launch is under way, or a transfer.
     Wake,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Proxy {

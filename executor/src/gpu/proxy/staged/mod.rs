@@ -21,6 +21,7 @@ mod path;
 mod tests;
 
 use super::copies::{Copies, Everything};
+use crate::sync::lock;
 use antiphon_codegen::abi::FOREIGN;
 use antiphon_hal::{Backend, Device, HalError, Memory, MemoryHandle};
 use antiphon_port::{Link, Posted, Unit, WireError, Write};
@@ -35,7 +36,7 @@ use path::{Peering, Reached};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 const NAME: &str = "staged";
 
@@ -162,7 +163,7 @@ impl Staged {
     }
 
     fn enter(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn error(&self, reason: String) -> WireError {

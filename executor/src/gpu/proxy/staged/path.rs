@@ -4,11 +4,12 @@ use super::parcels::{BYTES, Place};
 use crate::gpu::Peers;
 use crate::gpu::tables::Slots;
 use crate::ports::Ports;
+use crate::sync::lock;
 use antiphon_codegen::abi::FOREIGN;
 use antiphon_hal::Memory;
 use antiphon_port::Attended;
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// The wire's link once it stands, and where parcels are.
 #[derive(Clone, Debug)]
@@ -149,6 +150,6 @@ impl Path for OverPorts {
     }
 
     fn find(&self, region: u64, offset: u64, bytes: u64) -> Option<u64> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner).find(region, offset, bytes)
+        lock(&self.slots).find(region, offset, bytes)
     }
 }
