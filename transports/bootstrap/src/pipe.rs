@@ -41,6 +41,11 @@ impl Broken {
     }
 }
 
+/// Whether a process of this user may be of a job of this process. Anybody on the machine may connect to an abstract name.
+fn admits(uid: u32) -> bool {
+    uid == rustix::process::geteuid().as_raw()
+}
+
 /// One connection.
 pub(crate) struct Pipe {
     pub socket: OwnedFd,
@@ -54,9 +59,8 @@ impl Pipe {
     /// Takes a Unix connection in, unless another user is at its other end.
     pub fn new(socket: OwnedFd) -> Option<Pipe> {
         let other = credentials(socket.as_fd()).ok()?;
-        let same_user = other.uid == rustix::process::geteuid().as_raw();
         let (out, inbound) = (Outbound::default(), Inbound::default());
-        same_user.then_some(Pipe { socket, pid: other.pid, out, inbound })
+        admits(other.uid).then_some(Pipe { socket, pid: other.pid, out, inbound })
     }
 
     /// A connection whose other end is known by other means.
@@ -109,5 +113,58 @@ impl Pipe {
             flags |= PollFlags::OUT;
         }
         PollFd::new(&self.socket, flags)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::{accept, connect, listen};
+    use crate::sync::{hex, random};
+
+    /// One that nobody is.
+    const NOBODY: u32 = 65534;
+
+    #[test]
+    fn other_users_are_not_admitted_whoever_this_one_is() {
+        let own = rustix::process::geteuid().as_raw();
+        assert!(admits(own));
+        for other in [own ^ 1, !own, own.wrapping_add(NOBODY)] {
+            assert!(!admits(other), "user {other} to user {own}");
+        }
+    }
+
+    /// Connects to an abstract name as `user`, and leaves.
+    fn connect_as(user: u32, name: &str) {
+        // SAFETY: the child of this fork makes system calls alone, and ends without running what others registered.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0);
+        if pid == 0 {
+            // SAFETY: neither call takes memory.
+            unsafe {
+                let became = libc::syscall(libc::SYS_setresuid, user, user, user) == 0;
+                libc::_exit(i32::from(!(became && connect(name).is_ok())));
+            }
+        }
+        let mut status = 0;
+        // SAFETY: `status` is there to be written, and nobody else waits for this child.
+        assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+        assert_eq!(status, 0, "a child that connects as user {user}");
+    }
+
+    #[test]
+    fn a_connection_of_another_user_is_not_taken_in() {
+        let own = rustix::process::geteuid();
+        if !own.is_root() {
+            eprintln!("skipped: no other user can be played without being root");
+            return;
+        }
+        let name = format!("antiphon-test-{}", hex(&random().unwrap()));
+        let listener = listen(&name).unwrap();
+        let mut taken = [own.as_raw(), NOBODY].map(|user| {
+            connect_as(user, &name);
+            Pipe::new(accept(&listener).unwrap().expect("who connected has left since"))
+        });
+        assert!(taken[0].take().is_some() && taken[1].is_none());
     }
 }
