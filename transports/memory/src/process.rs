@@ -89,4 +89,30 @@ mod tests {
         let read = unsafe { read(own_pid(), 8, here.as_mut_ptr(), 8) };
         assert_eq!(read, Err(libc::EFAULT));
     }
+
+    #[test]
+    fn a_transfer_that_the_far_side_ends_early_is_an_error() {
+        // SAFETY: a null hint lets the kernel choose a range that nothing else uses, and only this test knows it.
+        let (near, page) = unsafe {
+            let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let near = libc::mmap(std::ptr::null_mut(), 2 * page, access, flags, -1, 0);
+            assert_ne!(near, libc::MAP_FAILED);
+            // Closed, not given back: a test beside this one might be given it.
+            assert_eq!(libc::mprotect(near.wrapping_byte_add(page), page, libc::PROT_NONE), 0);
+            (near, page)
+        };
+        let mut here = vec![1u8; 2 * page];
+        let across = near.addr() as u64 + page as u64 - 8;
+        // SAFETY: `here` is longer than either transfer, and the remote addresses are the kernel's to refuse.
+        unsafe {
+            let pointer = here.as_mut_ptr();
+            assert_eq!(read(own_pid(), across, pointer, 8), Ok(()));
+            assert_eq!(write(own_pid(), across, pointer, 8), Ok(()));
+            assert_eq!(read(own_pid(), across, pointer, 16), Err(libc::EFAULT));
+            assert_eq!(write(own_pid(), across, pointer, 16), Err(libc::EFAULT));
+            assert_eq!(libc::munmap(near, 2 * page), 0);
+        }
+    }
 }
