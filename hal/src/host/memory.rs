@@ -108,11 +108,16 @@ impl Mapping {
         if self.bytes > PREFAULT_LIMIT {
             return Ok(());
         }
-        match advise(Advice::LinuxPopulateWrite) {
-            Err(error @ (Errno::NOMEM | Errno::FAULT)) => Err(error),
-            // Kernels before 5.14 do not know it; the pages then come one by one, as they are touched.
-            _ => Ok(()),
-        }
+        populated(advise(Advice::LinuxPopulateWrite))
+    }
+}
+
+/// What asking for the pages of a mapping came to: a failure where there is no memory for them.
+fn populated(answer: Result<(), Errno>) -> Result<(), Errno> {
+    match answer {
+        Err(error @ (Errno::NOMEM | Errno::FAULT)) => Err(error),
+        // Kernels before 5.14 do not know it; the pages then come one by one, as they are touched.
+        _ => Ok(()),
     }
 }
 
@@ -338,6 +343,17 @@ mod tests {
         assert!(said(FileKind::Posix, Errno::NOSPC).contains("/dev/shm"));
         for (kind, error) in [(FileKind::Posix, Errno::NOMEM), (FileKind::Sealed, Errno::NOSPC)] {
             assert!(said(kind, error).contains("the system has none left"));
+        }
+    }
+
+    /// A page that is not there when it is touched ends the process by a signal.
+    #[test]
+    fn pages_that_there_is_no_memory_for_are_an_error_before_they_are_touched() {
+        for error in [Errno::NOMEM, Errno::FAULT] {
+            assert_eq!(populated(Err(error)), Err(error));
+        }
+        for answer in [Ok(()), Err(Errno::INVAL), Err(Errno::NOSYS)] {
+            assert_eq!(populated(answer), Ok(()), "{answer:?}");
         }
     }
 }
