@@ -228,3 +228,50 @@ fn a_launch_waits_as_long_as_what_its_peer_is_to_pass_on_moves() {
     let error = work_after(&launch, Some(limit)).unwrap_err();
     assert!(matches!(error, ExecutorError::Stalled { .. }), "{error}");
 }
+
+/// The caller has its buffers back then, and peers that have yet to hear of the failure would write to them.
+#[test]
+fn a_launch_that_fails_keeps_its_buffers_from_peers_that_are_not_quiet() {
+    let (ranks, executor, plan) = two(signal("kept"), Duration::from_secs(60));
+    let (input, mut output) = ([7; 4], [0; 4]);
+    let call = call(&plan, &input, &mut output);
+    let launch = executor.queued(&call, Some(1)).unwrap();
+    assert!(!launch.advance(Effort::Try).unwrap());
+    let plain = |active: &Active| active.buffers.reached_from_outside;
+    assert!(launch.context.state().active.as_ref().is_some_and(plain));
+    let peer = Executor::new(&ranks[1]).queued(&call, Some(1)).unwrap();
+    // A rank is not quiet while somebody works on a launch of it.
+    let worked_on = peer.context.state();
+    ranks[0].shared.fail(enough());
+    let began = Instant::now();
+    let error = loop {
+        match launch.advance(Effort::Wait) {
+            Ok(over) => assert!(!over),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, ExecutorError::Aborted { .. }), "{error}");
+    assert_eq!(ranks[0].shared.control(1).quiet.0.load(Ordering::Acquire), 0);
+    assert!(began.elapsed() >= QUIET_LIMIT, "{:?}", began.elapsed());
+    drop(worked_on);
+}
+
+/// Nothing that such launches wait for would show it.
+#[test]
+fn ranks_that_never_wait_for_each_other_hear_in_time_that_their_calls_differ() {
+    let program = ProgramBuilder::new("own", Collective::Other("own".into()), 2);
+    for rank in 0..2 {
+        program.block(rank).copy(program.input(rank).all(), program.output(rank).all());
+    }
+    let (ranks, executor, plan) = two(program, Duration::from_secs(60));
+    let (input, mut output) = ([7; 4], [0; 4]);
+    let call = call(&plan, &input, &mut output);
+    let shorter = Call { input_bytes: 8, output_bytes: 8, ..call };
+    let peer = Executor::new(&ranks[1]);
+    for _ in 0..HISTORY_CHECK {
+        assert!(peer.queued(&shorter, Some(1)).unwrap().advance(Effort::Try).unwrap());
+    }
+    let mut launches = (1..=HISTORY_CHECK).map(|_| executor.queued(&call, Some(1)).unwrap());
+    let outcome = launches.find_map(|launch| launch.advance(Effort::Try).err());
+    assert!(matches!(outcome, Some(ExecutorError::Mismatch { peer: 1, .. })), "{outcome:?}");
+}
