@@ -224,7 +224,7 @@ impl Launch<'_> {
     }
 
     /// What the port channels of this rank's own blocks need: the rank's arena, and where its buffers are.
-    fn seats(&self, state: &ContextState, rank: u32) -> Option<OwnSeats> {
+    pub(super) fn seats(&self, state: &ContextState, rank: u32) -> Option<OwnSeats> {
         let shared = self.shared;
         if rank != shared.rank || self.context.plan.layout().port.is_none() {
             return None;

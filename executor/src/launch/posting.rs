@@ -231,3 +231,60 @@ impl<'a> Links<'a> {
         self.links.iter().fold(false, |any, link| moved(link) | any)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::communicator::{Communicator, Options};
+    use crate::executor::{Call, Executor};
+    use antiphon_plan::builder::ProgramBuilder;
+    use antiphon_plan::model::Collective;
+
+    /// Wires keep no order among writes.
+    #[test]
+    fn a_write_to_bytes_that_are_under_way_waits_until_they_have_landed() {
+        let program = ProgramBuilder::new("twice", Collective::SendRecv, 2);
+        let port = program.port(0, 1);
+        program.block(0).put_with_signal(&port, program.input(0).all(), program.output(1).all());
+        program.block(1).wait(&[port]);
+        let plan = program.build().unwrap();
+        let limit = Some(Duration::from_secs(60));
+        let options = Options::default().with_timeout(limit).with_verification(false);
+        // Of two hosts, so that what is posted is under way for as long as nobody drives the link.
+        let ranks = Communicator::in_process_on(&["this", "that"], &options).unwrap();
+        let (input, mut output) = ([7u32; 16], [0u32; 16]);
+        let launches = [0, 1].map(|rank| {
+            let executor = Executor::new(&ranks[rank]);
+            let plan = executor.load(&plan).unwrap();
+            let (from, to) = ((input.as_ptr().cast(), 64), (output.as_mut_ptr().cast(), 64));
+            executor.queued(&Call::new(&plan, DataType::U32, from, to), Some(1)).unwrap()
+        });
+        let [launch, peer] = &launches;
+        let own = launch.borrowed();
+        let mut state = launch.context.state();
+        while own.begin(&mut state).unwrap().is_some() {
+            assert!(!peer.advance(Effort::Try).unwrap());
+        }
+        let links = Links::new(&own);
+        let seats = own.seats(&state, 0).unwrap();
+        let ContextState { far, .. } = &mut *state;
+        let mut poster = Poster { launch: &own, far, own: seats.0, buffers: seats.1, spoke: false };
+        let spot = |rank, area, offset| Spot { rank, area, offset };
+        let mut write =
+            |from, to| poster.write(spot(0, Area::Input, from), spot(1, Area::Output, to), 32);
+        while write(0, 0) != Ok(true) {
+            assert!(!peer.advance(Effort::Try).unwrap());
+            links.progress();
+        }
+        assert_eq!(write(0, 32), Ok(true), "it touches none of the same bytes");
+        for to in [0, 16, 32] {
+            assert_eq!(write(16, to), Ok(false), "{to}");
+        }
+        let link = own.shared.ports.link(1).unwrap().unwrap().link();
+        while link.completed().unwrap() < link.posted() {
+            peer.advance(Effort::Try).unwrap();
+            links.progress();
+        }
+        assert_eq!(write(16, 16), Ok(true));
+    }
+}
