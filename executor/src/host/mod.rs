@@ -382,3 +382,6 @@ impl Stage<'_> {
         u64::from(self.flag >> 8 & 1)
     }
 }
+
+#[cfg(test)]
+mod tests;
