@@ -34,9 +34,8 @@ impl Communicator {
                     break;
                 }
             }
-            if let Err(error) = shared.check() {
-                // Who came goes on, and what it finds then must not hurt who is late to see that all did.
-                return if all_came() { Ok(()) } else { Err(error) };
+            if ends(|| shared.check(), all_came)? {
+                return Ok(());
             }
             // Whether it is missing is asked again: it may have come before it left.
             let gone = |peer: &u32| shared.has_left(*peer) && missing(peer);
@@ -71,9 +70,24 @@ impl Communicator {
     }
 }
 
+/// Whether a failure, if there is one, is found behind a barrier to which all came: who came goes on, and what it finds then must not
+/// hurt who is late to see that all did.
+fn ends(
+    check: impl FnOnce() -> Result<(), ExecutorError>,
+    all_came: impl FnOnce() -> bool,
+) -> Result<bool, ExecutorError> {
+    match check() {
+        Ok(()) => Ok(false),
+        Err(_) if all_came() => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Doing;
+    use std::cell::Cell;
 
     type Meeting = fn(&Communicator) -> Result<(), ExecutorError>;
 
@@ -103,6 +117,22 @@ mod tests {
     /// Rank 1 comes, goes on, and finds a failure, all between two looks of rank 0 at who has come.
     #[test]
     fn a_failure_behind_a_barrier_does_not_hurt_who_is_late_to_see_that_all_came() {
+        let came = Cell::new(false);
+        let enough = || {
+            let (reason, doing) = ("enough".to_owned(), Doing::default());
+            Err(ExecutorError::Aborted { by: 1, reason, doing })
+        };
+        let comes_and_fails = || {
+            came.set(true);
+            enough()
+        };
+        assert!(matches!(ends(comes_and_fails, || came.get()), Ok(true)));
+        assert!(matches!(ends(enough, || false), Err(ExecutorError::Aborted { by: 1, .. })));
+        assert!(matches!(ends(|| Ok(()), || came.get()), Ok(false)));
+    }
+
+    #[test]
+    fn a_barrier_to_which_all_came_is_over_whatever_they_find_behind_it() {
         let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
         for round in 0..60 {
             let ranks = Communicator::in_process(2, &options).unwrap();
@@ -111,8 +141,6 @@ mod tests {
             while second.shared.control(0).arrived.0.load(Ordering::Acquire) == 0 {
                 std::thread::yield_now();
             }
-            // Until it sleeps between its looks.
-            std::thread::sleep(Duration::from_micros(25_000 + 37 * round));
             second.barrier().unwrap();
             second.abort("enough");
             waits.join().unwrap().unwrap_or_else(|error| panic!("round {round}: {error}"));
