@@ -44,8 +44,19 @@ const SHARED: &str = "several write the same packets, of which there are too man
 
 /// Proves or refutes a plan that passed [`check`](crate::check()) and was lowered to `layout`.
 pub fn verify(plan: &Plan, layout: &Layout, options: Options<'_>) -> Report {
+    verify_within(MOST_TOUCHES, plan, layout, options)
+}
+
+/// As [`verify`], of which all walks together make and touch no more than so many cells.
+pub(super) fn verify_within(
+    touches: u64,
+    plan: &Plan,
+    layout: &Layout,
+    options: Options<'_>,
+) -> Report {
     let contention = Contention::new(layout);
     let mut proof = Proof::new(plan, layout, &contention, options);
+    proof.touches = touches;
     proof.all();
     proof.other_place();
     proof.report()
@@ -75,6 +86,8 @@ struct Proof<'a> {
     steps: u64,
     /// Cells made and touched.
     touched: u64,
+    /// Those that may be.
+    touches: u64,
 }
 
 /// What several launches leave behind in a counter.
@@ -112,6 +125,7 @@ impl<'a> Proof<'a> {
             cases: Vec::new(),
             steps: 0,
             touched: 0,
+            touches: MOST_TOUCHES,
         }
     }
 
@@ -222,7 +236,7 @@ impl<'a> Proof<'a> {
         let mut balances = None;
         loop {
             search.begin();
-            setting.touches = MOST_TOUCHES.saturating_sub(self.touched);
+            setting.touches = self.touches.saturating_sub(self.touched);
             let Some(mut walk) = Walk::new(setting) else {
                 self.doubts.push(
                     "there are too many pieces of memory, or blocks, to look at them all"
@@ -269,8 +283,8 @@ impl<'a> Proof<'a> {
             }
             if end == End::TooLong {
                 self.doubts.push(format!(
-                    "the plan touches memory too often to look at all of it: allowed {MOST_TOUCHES} pieces, over all \
-                     sizes and orders"
+                    "the plan touches memory too often to look at all of it: allowed {} pieces, over all sizes and orders",
+                    self.touches
                 ));
                 return None;
             }
@@ -307,7 +321,7 @@ impl<'a> Proof<'a> {
 
     /// Who writes each packet, and from what: the same in every order. `None` if it is too much.
     fn lineage(&mut self, setting: Setting<'_>) -> Option<Lineage> {
-        let touches = MOST_TOUCHES.saturating_sub(self.touched);
+        let touches = self.touches.saturating_sub(self.touched);
         let mut walk = Walk::new(Setting { record: true, touches, ..setting })?;
         let end = walk.run(&mut Search::default());
         self.touched = self.touched.saturating_add(walk.touched);
@@ -433,7 +447,7 @@ impl<'a> Proof<'a> {
         let in_place = !self.layout.in_place;
         let layout = Layout { in_place, ..self.layout.clone() };
         let mut other = Proof::new(self.plan, &layout, self.contention, self.options);
-        (other.root, other.touched) = (self.root, self.touched);
+        (other.root, other.touched, other.touches) = (self.root, self.touched, self.touches);
         other.all();
         self.touched = other.touched;
         let right = other.refutations.is_empty() && other.root == self.root;
