@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::model::Buffer::{Input, Output, Scratch};
+use crate::verify::prove::verify_within;
 use proptest::prelude::*;
 
 fn copies(input: u64, output: u64, scratch: u64) -> Plan {
@@ -65,6 +66,21 @@ fn plans_without_a_size_at_which_chunks_are_equal_are_not_refuted_for_it() {
 }
 
 #[test]
+fn plans_that_touch_more_memory_than_allowed_are_given_up() {
+    for plan in [allgather(2, 2, true), packet_allreduce(), allreduce(3, 1, true)] {
+        let layout = Layout::new(&plan).unwrap();
+        let within = |bits| verify_within(1u64 << bits, &plan, &layout, Options::default());
+        let reports: Vec<Report> = (0..32).map(within).collect();
+        let verdicts: Vec<&str> = reports.iter().map(word).collect();
+        let (short, enough): (Vec<_>, Vec<_>) =
+            reports.iter().partition(|report| word(report) == "not proven");
+        assert!(verdicts.is_sorted() && enough.iter().all(|report| word(report) == "proven"));
+        let why = |report: &&Report| report.to_string().contains("touches memory too often");
+        assert!(short.iter().any(why) && !enough.is_empty(), "{verdicts:?}");
+    }
+}
+
+#[test]
 fn contention_without_end_is_given_up() {
     let mut plan = pair([1, 1, 1], &[&[], &[]]);
     plan.gpus[0].semaphores = vec![4];
@@ -87,7 +103,19 @@ fn semaphores_at_the_ends_of_their_range_get_a_verdict() {
                     block(&mut plan, 0, kinds.iter().map(|&kind| semaphore(kind, 0)).collect());
                 }
                 if crate::check(&plan).is_ok() {
-                    assert!(!judge(&plan).to_string().is_empty());
+                    let report = judge(&plan);
+                    let expected: &[&str] = match kinds {
+                        [OpKind::SemaphoreAcquire, ..] if initial == -1 => &["deadlock"],
+                        // One below the least is the most.
+                        [OpKind::SemaphoreAcquire, ..] if initial < 0 => {
+                            &["deadlock", "not proven", "proven"]
+                        }
+                        [OpKind::SemaphoreAcquire] => &["not proven"],
+                        [OpKind::SemaphoreAcquire, _] => &["proven"],
+                        _ => &["not proven", "proven"],
+                    };
+                    let name = format!("{blocks} blocks of {kinds:?} from {initial}");
+                    assert!(expected.contains(&word(&report)), "{name}: {report}");
                 }
             }
         }
@@ -161,7 +189,18 @@ proptest! {
             && let Ok(layout) = Layout::new(&plan)
         {
             let report = verify(&plan, &layout, Options { results: true, promise: None });
-            prop_assert!(!report.to_string().is_empty());
+            let text = report.to_string();
+            match &report.verdict {
+                Verdict::Proven => prop_assert!(text.starts_with("proven")),
+                Verdict::NotProven(doubts) => {
+                    prop_assert!(!doubts.is_empty());
+                    prop_assert!(doubts.iter().all(|doubt| text.contains(doubt)), "{text}");
+                }
+                Verdict::Refuted(found) => {
+                    prop_assert!(!found.is_empty());
+                    prop_assert!(found.iter().all(|one| text.contains(&one.fault.to_string())), "{text}");
+                }
+            }
         }
     }
 }
