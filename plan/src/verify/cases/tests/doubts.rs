@@ -1,7 +1,8 @@
 //! Every reason why some size is not covered.
 
 use super::grids::cases_of;
-use crate::model::{Buffer, Collective, Op, OpKind, Plan};
+use crate::algorithms::{Shape, alltoallv};
+use crate::model::{Buffer, Collective, GroupSlice, Op, OpKind, Plan};
 use crate::samples::*;
 
 fn body(plan: &mut Plan, rank: usize, tb: usize) -> &mut crate::model::Pipeline {
@@ -12,6 +13,27 @@ fn body(plan: &mut Plan, rank: usize, tb: usize) -> &mut crate::model::Pipeline 
 fn exchange(change: impl Fn(&mut Plan)) -> Plan {
     let mut plan = pipelined_exchange(2, 64);
     change(&mut plan);
+    plan
+}
+
+/// Copies of one chunk, each a slice of a group of so many blocks.
+fn slices(groups: &[u64]) -> Plan {
+    let mut plan = plan(Collective::Test, 1, [1, 1, 1]);
+    for &parts in groups {
+        let [from, to] = [Buffer::Input, Buffer::Scratch].map(|buffer| local(buffer, 0, 1));
+        block(&mut plan, 0, vec![sliced(data(OpKind::Copy, &[from], &[to]), 0, parts)]);
+    }
+    plan
+}
+
+/// An exchange of blocks whose sizes come with the call, by thread blocks of rank 0 that are of groups of so many.
+fn blocks(groups: [u64; 2]) -> Plan {
+    let mut plan = alltoallv::zero_copy(Shape { blocks: 2, ..Shape::new(2) }).unwrap();
+    for (block, parts) in plan.gpus[0].threadblocks.iter_mut().zip(groups) {
+        for op in block.ops.iter_mut().filter(|op| op.group.is_some()) {
+            op.group = Some(GroupSlice { tb_id: 0, tbg_size: parts });
+        }
+    }
     plan
 }
 
@@ -29,11 +51,8 @@ fn every_doubt_names_its_place() {
         0,
         vec![data(OpKind::Copy, &[local(Buffer::Input, 0, 1)], &[local(Buffer::Output, 0, 1)])],
     );
-    let mut many = plan(Collective::Test, 1, [1, 1, 1]);
-    for parts in [199, 211, 223, 227] {
-        let [from, to] = [Buffer::Input, Buffer::Scratch].map(|buffer| local(buffer, 0, 1));
-        block(&mut many, 0, vec![sliced(data(OpKind::Copy, &[from], &[to]), 0, parts)]);
-    }
+    let mut long = slices(&[13, 17]);
+    block(&mut long, 0, vec![pipeline(8, 1 << 14, vec![nop()])]);
     let mut windows = plan(Collective::Test, 1, [1, 1, 2]);
     for unit in [8, 1 << 40] {
         block(&mut windows, 0, vec![pipeline(unit, 1, vec![nop()])]);
@@ -53,7 +72,17 @@ fn every_doubt_names_its_place() {
         ),
         (in_place, "in place, 2 input chunks lie on 4 output chunks differently"),
         (open, "in place, nothing says where an input is"),
-        (many, "slices of groups of so many sizes"),
+        (slices(&[199, 211, 223, 227]), "slices of groups of so many sizes"),
+        (
+            slices(&[23, 29]),
+            "sizes differ in how accesses meet, and no more than 64 were looked at",
+        ),
+        (long, "slices of groups make pipelines too long to look at"),
+        (
+            blocks([2, 3]),
+            "of rank 0 is moved in slices of 2 and of 3, which meet differently at other lengths",
+        ),
+        (blocks([256, 257]), "blocks are moved in too many different slices to look at them all"),
         (windows, "pipelines take 412316860418 iterations at the same size as one takes 3"),
         (
             barriers,
