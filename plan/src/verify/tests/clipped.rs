@@ -25,17 +25,20 @@ fn broadcast(moves: &[(ChunkRef, ChunkRef)]) -> Plan {
     plan
 }
 
+/// A broadcast in which the bytes of one chunk of rank 1's output come through another.
+fn through(chunk: u64, last: u64) -> Plan {
+    let [scratch, output] = [Scratch, Output].map(|buffer| move |at| local(buffer, at, 1));
+    broadcast(&[
+        (scratch(last), output(chunk)),
+        (output(chunk), scratch(2)),
+        (scratch(2), output(last)),
+        (scratch(1 - last), output(1 - last)),
+    ])
+}
+
 #[test]
 fn bytes_that_come_through_a_chunk_that_may_be_shorter_are_missing_where_it_is() {
     let [scratch, output] = [Scratch, Output].map(|buffer| move |at| local(buffer, at, 1));
-    let through = |chunk, last| {
-        broadcast(&[
-            (scratch(last), output(chunk)),
-            (output(chunk), scratch(2)),
-            (scratch(2), output(last)),
-            (scratch(1 - last), output(1 - last)),
-        ])
-    };
     expect(&[
         ("its own", broadcast(&[(scratch(0), output(0)), (scratch(1), output(1))]), "proven"),
         ("a shorter one", through(1, 0), "not proven"),
@@ -47,6 +50,27 @@ fn bytes_that_come_through_a_chunk_that_may_be_shorter_are_missing_where_it_is()
     assert!((0..2).all(|rank| layout.program(rank, sizes).is_ok()));
     let report = judge(&through(1, 0));
     assert!(report.to_string().contains("chunk 0 of a block relies on bytes"), "{report}");
+}
+
+#[test]
+fn they_are_missing_in_what_a_caller_promises_too() {
+    use crate::postcondition::{PostCondition, Wanted};
+    let all = PostCondition::custom(2, 2, |_, chunk| Wanted::Chunks(vec![(0, chunk)]));
+    // Where nobody is promised the chunk, nobody misses it.
+    let second = PostCondition::custom(2, 2, |_, chunk| match chunk {
+        0 => Wanted::Anything,
+        chunk => Wanted::Chunks(vec![(0, chunk)]),
+    });
+    for (name, plan, promise, expected) in [
+        ("a shorter one", through(1, 0), &all, "not proven"),
+        ("a shorter one that is not promised", through(1, 0), &second, "proven"),
+        ("a longer one", through(0, 1), &all, "proven"),
+    ] {
+        let layout = Layout::new(&plan).unwrap();
+        let options = Options { promise: Some(promise), ..Options::default() };
+        let report = verify(&plan, &layout, options);
+        assert_eq!(word(&report), expected, "{name}: {report}");
+    }
 }
 
 /// Moves between chunks of different numbers are refused at such sizes, so that nothing is missing.
