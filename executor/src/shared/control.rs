@@ -288,6 +288,7 @@ impl ControlPage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::UnsafeCell;
 
     fn record(seq: u64) -> LaunchRecord {
         LaunchRecord {
@@ -370,5 +371,34 @@ mod tests {
                 }
             }
         });
+    }
+
+    struct Plain(UnsafeCell<u64>);
+
+    // SAFETY: whoever reads it has seen the launch before which it was written.
+    unsafe impl Sync for Plain {}
+
+    /// Miri finds where it is not: see the step of CI that runs it.
+    #[test]
+    fn a_launch_that_is_seen_has_its_record_and_what_was_written_before_it() {
+        let turns = if cfg!(miri) { 20 } else { 2000 };
+        for seq in 1..turns {
+            let (page, plain) = (ControlPage::blank(), Plain(UnsafeCell::new(0)));
+            let (page, plain) = (&page, &plain);
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    // SAFETY: nobody reads it before the launch is there.
+                    unsafe { *plain.0.get() = seq };
+                    page.publish(&record(seq));
+                });
+                // That it is there is all that this look says.
+                while page.slot(seq).seq.load(Ordering::Relaxed) != seq {
+                    std::thread::yield_now();
+                }
+                assert_eq!(page.record(seq), Some(record(seq)));
+                // SAFETY: it was written before the launch that was just read.
+                assert_eq!(unsafe { *plain.0.get() }, seq);
+            });
+        }
     }
 }
