@@ -4,7 +4,7 @@
 //! `ANTIPHON_NEEDS_TORCHRUN` makes a missing torchrun a failure; another than that of the path is `ANTIPHON_TORCHRUN`.
 
 use antiphon_tests::Folder;
-use antiphon_tests::net::{Finished, Network, Process};
+use antiphon_tests::net::{Finished, Network, Process, skip};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -141,9 +141,8 @@ fn torchrun_starts_ranks_that_find_each_other_by_its_store() {
         return;
     }
     // Two hosts in name, and where possible two with a network of their own each.
-    let network = Network::build(2)
-        .map_err(|reason| println!("SKIP torchrun over network namespaces: {reason}"))
-        .ok();
+    let network = Network::build(2);
+    let network = network.map_err(|reason| skip("torchrun over network namespaces", &reason)).ok();
     let places = std::iter::once(None).chain(network.as_ref().map(Some));
     for place in places {
         // PyTorch 1.13 under Python 3.11 cannot start ranks whose output it does not keep.

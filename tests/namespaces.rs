@@ -5,7 +5,7 @@ use antiphon::plan::builder::{Block, Channel, Chunks, ProgramBuilder};
 use antiphon::plan::model::{Collective, Plan};
 use antiphon::plan::{Style, write};
 use antiphon_tests::Folder;
-use antiphon_tests::net::{Finished, Network, Process, Tap, listening_ports, pester, replay};
+use antiphon_tests::net::{Finished, Network, Process, Tap, listening_ports, pester, replay, skip};
 use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,9 +25,7 @@ const RANKS: usize = HOSTS * RANKS_PER_HOST;
 
 /// The hosts, or a line that says why there are none.
 fn network() -> Option<Network> {
-    Network::build(HOSTS)
-        .map_err(|reason| println!("SKIP jobs over network namespaces: {reason}"))
-        .ok()
+    Network::build(HOSTS).map_err(|reason| skip("jobs over network namespaces", &reason)).ok()
 }
 
 /// One rank's command, as torchrun would start it.

@@ -2,7 +2,8 @@
 //!
 //! What runs in one shares no abstract Unix socket, no loopback and no port with the others, so that only what crosses
 //! the bridge can have got from one host to another, and the devices' counters say how much did. Each host has its own
-//! `ANTIPHON_HOSTID`. Needs root and `ip` (iproute2); [`Network::build`] says so where either is missing.
+//! `ANTIPHON_HOSTID`. Needs root and `ip` (iproute2); [`Network::build`] says so where either is missing. A test is skipped there, or
+//! fails, if `ANTIPHON_NEEDS_NAMESPACES` is set.
 //!
 //! When a network is dropped, or the process that made it is killed, what still runs in it is ended, and its namespaces go,
 //! devices included.
@@ -25,6 +26,13 @@ pub use tap::{Beginning, Tap, replay};
 /// Names of all namespaces made here begin with this, the process id of their maker and a number.
 const PREFIX: &str = "antiphon-net-";
 
+/// Says why `what` is skipped where there are no namespaces; fails where there have to be.
+pub fn skip(what: &str, reason: &str) {
+    let needed = std::env::var_os("ANTIPHON_NEEDS_NAMESPACES").is_some();
+    assert!(!needed, "{what}: ANTIPHON_NEEDS_NAMESPACES is set, but {reason}");
+    println!("SKIP {what}: {reason}");
+}
+
 /// Some hosts and the bridge between them.
 #[derive(Debug)]
 pub struct Network {
@@ -36,7 +44,7 @@ impl Network {
     /// Joins `hosts` hosts (at most 200) by a bridge.
     ///
     /// # Errors
-    /// Why this machine cannot: for a test to print as the reason for skipping.
+    /// Why this machine cannot: the reason with which a test [skips](skip).
     pub fn build(hosts: usize) -> Result<Network, String> {
         static BUILT: AtomicU32 = AtomicU32::new(0);
         let number = BUILT.fetch_add(1, Ordering::Relaxed);

@@ -23,7 +23,7 @@ fn names_of(prefix: &str) -> Vec<String> {
 fn hosts_reach_each_other_by_the_bridge_alone_and_leave_nothing() {
     let network = match Network::build(2) {
         Ok(network) => network,
-        Err(reason) => return println!("SKIP network namespaces: {reason}"),
+        Err(reason) => return skip("network namespaces", &reason),
     };
     let mine = network.hosts().to_vec();
     const BYTES: usize = 1 << 20;
@@ -70,13 +70,16 @@ fn hosts_reach_each_other_by_the_bridge_alone_and_leave_nothing() {
 fn a_panic_leaves_nothing_either() {
     let mine = std::sync::Mutex::new(Vec::new());
     let outcome = std::panic::catch_unwind(|| {
-        let Ok(network) = Network::build(1) else { return };
+        let network = match Network::build(1) {
+            Ok(network) => network,
+            Err(reason) => return reason,
+        };
         *mine.lock().unwrap() = network.hosts().to_vec();
         panic!("on purpose, with a network of {}", network.hosts().len());
     });
     let mine = mine.into_inner().unwrap();
-    if outcome.is_ok() {
-        return println!("SKIP network namespaces: see the other test");
+    if let Ok(reason) = outcome {
+        return skip("network namespaces", &reason);
     }
     assert!(!names().iter().any(|name| mine.contains(name)), "{:?}", names());
 }
@@ -92,7 +95,7 @@ fn what_runs_in_namespaces_is_ended_with_them_however_stubborn() {
     let names = vec![format!("{PREFIX}{}-guarded", std::process::id())];
     let namespaces = match Namespaces::make(names.clone(), None) {
         Ok(namespaces) => namespaces,
-        Err(reason) => return println!("SKIP network namespaces: {reason}"),
+        Err(reason) => return skip("network namespaces", &reason),
     };
     let mut stubborn = Command::new("ip");
     stubborn.args(["netns", "exec", &names[0], "sh", "-c", "trap '' TERM; echo ready; sleep 1000"]);

@@ -46,6 +46,7 @@ pub(super) const STEPS: &[Step] = &[
             ("INSTA_UPDATE", "no"),
             ("ANTIPHON_NEEDS_BROWSER", "1"),
             ("ANTIPHON_NEEDS_C_TOOLS", "1"),
+            ("ANTIPHON_NEEDS_NAMESPACES", "1"),
             ("ANTIPHON_NEEDS_NCCL_HEADER", "1"),
             ("ANTIPHON_NEEDS_NEWCOMER", "1"),
             ("ANTIPHON_NEEDS_NVRTC", "1"),
@@ -55,7 +56,7 @@ pub(super) const STEPS: &[Step] = &[
             ("VIRTUAL_ENV", "{nvrtc}"),
             SIDE_BY_SIDE,
         ],
-        needs: &[CXX, C_TOOLS, BROWSER, TORCHRUN, NVRTC, NCCL_HEADER],
+        needs: &[CXX, C_TOOLS, BROWSER, IP, TORCHRUN, NVRTC, NCCL_HEADER],
     },
     // The steps that take the whole workspace do it with the CUDA backend, which the tests ask for.
     Step {
@@ -426,6 +427,7 @@ pub(super) const STEPS: &[Step] = &[
             ("RUSTFLAGS", "-Zsanitizer=address"),
             ("CARGO_TARGET_DIR", "target/asan"),
             ("INSTA_UPDATE", "no"),
+            ("ANTIPHON_NEEDS_NAMESPACES", "1"),
             SIDE_BY_SIDE,
         ],
         needs: &[NIGHTLY],

@@ -113,6 +113,18 @@ pub(super) const MACHINE: Tool = Tool {
     ],
 };
 
+/// Networks of namespaces, as hosts of their own.
+pub(super) const IP: Tool = Tool {
+    name: "ip",
+    installable: true,
+    install: &[
+        "sh",
+        "-ec",
+        "(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq iproute2) >&2",
+    ],
+    probe: &["ip", "-Version"],
+};
+
 /// A launcher with a Store. Of the distribution: that of the registry brings gigabytes for devices.
 pub(super) const TORCHRUN: Tool = Tool {
     name: "torchrun",
@@ -121,7 +133,7 @@ pub(super) const TORCHRUN: Tool = Tool {
         "sh",
         "-ec",
         "(apt-get update -qq
-          DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-torch iproute2) >&2",
+          DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-torch) >&2",
     ],
     probe: &["torchrun", "--help"],
 };
