@@ -2,6 +2,7 @@
 //! torchrun, `srun` and a person leave.
 //!
 //! `ANTIPHON_NEEDS_TORCHRUN` makes a missing torchrun a failure; another than that of the path is `ANTIPHON_TORCHRUN`.
+//! `ANTIPHON_NEEDS_MPI` makes a missing MPICH one, which may be `ANTIPHON_TEST_MPICH` in the place of `mpirun.mpich`.
 
 use antiphon_tests::Folder;
 use antiphon_tests::net::{Finished, Network, Process, skip};
@@ -71,10 +72,13 @@ const BENCH: [&str; 6] = ["bench", "allreduce", "--size", "4K", "--iters", "3"];
 #[test]
 fn each_mpirun_starts_ranks_that_find_each_other() {
     let open_mpi = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"];
+    let mpich = std::env::var("ANTIPHON_TEST_MPICH").unwrap_or_else(|_| "mpirun.mpich".to_owned());
     let cases: [(&str, &[&str], &str); 2] =
-        [("mpirun.openmpi", &open_mpi, "Open MPI"), ("mpirun.mpich", &[], "PMI")];
+        [("mpirun.openmpi", &open_mpi, "Open MPI"), (&mpich, &[], "PMI")];
     for (program, options, launcher) in cases {
         if Command::new(program).arg("--version").output().is_err() {
+            let needed = launcher == "PMI" && std::env::var_os("ANTIPHON_NEEDS_MPI").is_some();
+            assert!(!needed, "there is no {program}, and ANTIPHON_NEEDS_MPI is set");
             println!("SKIP {launcher}: there is no {program}; install openmpi-bin and mpich");
             continue;
         }

@@ -46,6 +46,7 @@ pub(super) const STEPS: &[Step] = &[
             ("INSTA_UPDATE", "no"),
             ("ANTIPHON_NEEDS_BROWSER", "1"),
             ("ANTIPHON_NEEDS_C_TOOLS", "1"),
+            ("ANTIPHON_NEEDS_MPI", "1"),
             ("ANTIPHON_NEEDS_NAMESPACES", "1"),
             ("ANTIPHON_NEEDS_NCCL_HEADER", "1"),
             ("ANTIPHON_NEEDS_NEWCOMER", "1"),
@@ -53,10 +54,11 @@ pub(super) const STEPS: &[Step] = &[
             ("ANTIPHON_NEEDS_SIMULATOR", "1"),
             ("ANTIPHON_NEEDS_TORCH", "1"),
             ("ANTIPHON_NEEDS_TORCHRUN", "1"),
+            ("ANTIPHON_TEST_MPICH", "{venv}/bin/mpiexec"),
             ("VIRTUAL_ENV", "{nvrtc}"),
             SIDE_BY_SIDE,
         ],
-        needs: &[CXX, C_TOOLS, BROWSER, IP, TORCHRUN, NVRTC, NCCL_HEADER],
+        needs: &[CXX, C_TOOLS, BROWSER, IP, TORCHRUN, NVRTC, NCCL_HEADER, PYTHON],
     },
     // The steps that take the whole workspace do it with the CUDA backend, which the tests ask for.
     Step {
