@@ -50,12 +50,12 @@ pub struct Communicator {
     outlived: AtomicBool,
     /// What is being made of it.
     pub making: Arc<Making>,
-    /// Why others did not come to be of it, which this rank has no handle of; for who asks next.
+    /// Why another communicator could not be made of it, where no handle of this rank can tell; kept for the next that asks.
     untold: Mutex<Option<Failure>>,
     pub registered: Registered,
     /// Where calls go that nothing here serves.
     pub real: Option<Counterpart>,
-    /// Of the program's making, for calls that go there.
+    /// The premultiplied sums that the program made, for calls that go to the real library.
     pub sums: Sums,
 }
 
@@ -67,7 +67,7 @@ unsafe impl Sync for Communicator {}
 impl Drop for Communicator {
     fn drop(&mut self) {
         if let Ok(library) = library() {
-            // SAFETY: the last who used it lets go of it.
+            // SAFETY: the handle's last user lets go of it.
             unsafe { (library.antiphon_communicator_destroy)(self.end) };
         }
     }
@@ -177,7 +177,7 @@ impl Communicator {
         self.outlived.store(true, Ordering::Release);
     }
 
-    /// What broke it, whether or not that is of interest.
+    /// Fails with what broke it, even where [`async_error`] would no longer report that.
     pub fn what_broke(&self) -> Result<()> {
         let (library, mut code) = (library()?, 0);
         let ask = library.antiphon_communicator_async_error;
@@ -186,7 +186,7 @@ impl Communicator {
         library.outcome(code)
     }
 
-    /// Lets calls begin again: for who has closed it.
+    /// Lets calls begin again. Only whoever closed it calls this.
     pub fn reopen(&self) {
         self.closed.store(OPEN, Ordering::Release);
     }
@@ -281,7 +281,7 @@ pub unsafe fn blocks(config: *const Config, otherwise: bool) -> Result<bool> {
     check_header(header, size_of::<Config>())?;
     // SAFETY: as long as it says.
     let blocking = unsafe { (*config).blocking };
-    // Where it need not block, what is complete on return is so all the same.
+    // A communicator that need not block may still have its calls complete on return.
     if ![0, 1, UNDEFINED].contains(&blocking) {
         return Err(Failure::argument(format!(
             "cannot read a configuration: saw blocking {blocking}, allowed 0 and 1"
@@ -290,8 +290,8 @@ pub unsafe fn blocks(config: *const Config, otherwise: bool) -> Result<bool> {
     Ok(blocking != 0)
 }
 
-/// What tells `libantiphon.so` that calls follow each other whatever their streams, as NCCL has it: `ffi/src/config.rs` says the
-/// same.
+/// Tells `libantiphon.so` that calls run one after another whatever their streams, as NCCL's do; `ffi/src/config.rs` has the
+/// same number.
 const ONE_LANE: i32 = 0x4e43_434c;
 
 /// How communicators of `libantiphon.so` behave; `devices` names those of their buffers, and outlives the result.
@@ -348,7 +348,7 @@ pub unsafe fn init_rank(
     unsafe { init_by(out, ranks, (id, Unused::default()), rank, config) }
 }
 
-/// As [`init_rank`], with ids that nobody needs any more when the communicator is made or has failed.
+/// As [`init_rank`], with further ids, which are given back once the communicator is made or has failed.
 ///
 /// # Safety
 /// As NCCL's.
@@ -452,8 +452,8 @@ pub unsafe fn init_all(out: *mut Comm, count: c_int, devices: *const c_int) -> R
 /// The function that tells what became of a communicator.
 const ASYNC_ERROR: &str = "ncclCommGetAsyncError";
 
-/// Writes what broke a communicator, of which `ncclGetLastError` then says why, or whether its making or its end is under way, or
-/// the making of others of it. What broke one that this rank has revoked, or shrunk since, or is shrinking is of no interest.
+/// Writes what broke a communicator (`ncclGetLastError` then says why), or that its making, its end or the making of others of it
+/// is under way. What broke it no longer counts once this rank has revoked it, has shrunk it since, or is shrinking it.
 ///
 /// # Safety
 /// As NCCL's.
@@ -469,10 +469,10 @@ pub unsafe fn async_error(comm: Comm, out: *mut c_int) -> Result<()> {
     }
     // SAFETY: as this function's.
     let communicator = unsafe { known(comm)? };
-    // First: what fails is complete, and tells after that.
+    // Asked before what broke it: a call that failed counts as complete, and the later question then finds its failure.
     let ending = finalize::is_under_way(&communicator)?;
     let broken = communicator.what_broke();
-    // After that: who aborts it to shrink it has begun to before, and has outlived it when that is over.
+    // Asked after that: a shrink with an abort begins before it aborts, and marks the communicator as outlived before it ends.
     let shrinks = communicator.making.shrinks();
     let settled = communicator.is_revoked() || communicator.is_outlived();
     let own = if shrinks || settled { Ok(()) } else { broken };

@@ -1,7 +1,8 @@
-//! Communicators of the real library: each of Antiphon has a counterpart there, if a library is named beside it.
+//! Communicators of the real library: if one is named beside Antiphon, each communicator here has a counterpart there.
 //!
-//! It is of the same ranks, and made with it and never later. It need not block, so that no rank is inside the library while
-//! others wait for it there: all ranks say how far theirs has come until all have it, or one has failed.
+//! A counterpart has the same ranks and is made together with its communicator, never later. Where each rank makes its own,
+//! it is nonblocking, so that no rank is stuck inside the library while others wait for it there: the ranks tell each other
+//! how far theirs have come until all have one, or one has failed.
 
 use crate::communicator::Communicator;
 use crate::failure::{self, Failure, Result};
@@ -28,7 +29,7 @@ const FAILED: u8 = 2;
 
 macro_rules! functions {
     ($($field:ident = $name:ident($($argument:ty),*) -> $result:ty;)*) => {
-        /// What of the real library is called for itself.
+        /// The functions of the real library that this library calls on its own account.
         pub struct Functions {
             path: String,
             $(pub $field: unsafe extern "C" fn($($argument),*) -> $result,)*
@@ -94,7 +95,8 @@ impl Functions {
         Err(Failure { code, text, unserved: false })
     }
 
-    /// Makes calls as one group of the real library; none of them, where it cannot make what one of them needs.
+    /// Makes calls as one group of the real library. If the library cannot make a sum that one of them needs, it makes
+    /// none of them.
     pub fn grouped<'a>(
         &'static self,
         calls: impl IntoIterator<Item = (Use<'a>, RealCall)>,
@@ -145,7 +147,7 @@ impl Counterpart {
         self.0.as_ref().map_err(Clone::clone)?.used()
     }
 
-    /// What went wrong in the library since, as a result of NCCL's; success where nothing did, or there is nobody to ask.
+    /// The asynchronous error of the library's communicator, as NCCL's result; success if it has none, or there is none to ask.
     pub fn error(&self) -> c_int {
         let Ok(used) = self.used() else { return result::SUCCESS };
         match used.0.outcome() {
@@ -157,12 +159,12 @@ impl Counterpart {
         }
     }
 
-    /// Has the library complete what its calls have under way, which may go on when this returns. Where there is no counterpart, or
-    /// it is aborted, nothing is.
+    /// Finalizes it in the library, which completes the calls under way, perhaps only after this has returned. Does nothing where
+    /// there is no counterpart, or it is aborted.
     pub fn finalize(&self) -> Result<()> {
         let Ok(used) = self.used() else { return Ok(()) };
         used.0.state().ends = true;
-        // SAFETY: the communicator lives, and who uses it makes no more calls.
+        // SAFETY: the communicator lives, and its users make no more calls.
         match unsafe { (used.0.functions.finalize)(used.comm()) } {
             result::IN_PROGRESS => Ok(()),
             code => used.0.functions.outcome(code),
@@ -187,7 +189,7 @@ impl Counterpart {
     }
 }
 
-/// A communicator of the real library. Its abort frees it, which the last who uses it does.
+/// A communicator of the real library. Aborting it there frees it, so the last user does that.
 struct Made {
     functions: &'static Functions,
     comm: Comm,
@@ -235,7 +237,7 @@ impl Made {
         }
     }
 
-    /// Once, when it is aborted and nobody uses it.
+    /// Frees it, by the library's abort. Called once, when it is aborted and nobody uses it.
     fn free(&self) {
         // SAFETY: it was made, nobody uses it, and nobody will.
         unsafe { (self.functions.abort)(self.comm) };
@@ -332,7 +334,7 @@ fn late(since: Instant, limit: Option<Duration>) -> Result<()> {
     }
 }
 
-/// Checks that all ranks name a library, or none does: who names one would wait for the others.
+/// Checks that either all ranks name a library or none does: a rank that names one would wait in it for the others.
 fn name_alike(communicator: &Communicator, own: bool) -> Result<()> {
     let all = all(communicator, &[u8::from(own)])?;
     let Some(other) = all.iter().position(|&theirs| theirs != u8::from(own)) else {
@@ -348,7 +350,7 @@ fn name_alike(communicator: &Communicator, own: bool) -> Result<()> {
 /// Makes the counterpart of a communicator, with all its ranks; none if no library is named.
 pub fn meet(communicator: &Communicator) -> Option<Counterpart> {
     let functions = functions();
-    // Also who names none, so that the others know.
+    // A rank that names none takes part, too, so that the others know.
     let alike = name_alike(communicator, functions.is_some());
     let functions = functions?.as_ref().map_err(Clone::clone);
     if let Err(why) = alike {
@@ -434,7 +436,7 @@ fn join(functions: Result<&'static Functions>, communicator: &Communicator) -> R
 /// Waits until all ranks have their counterparts.
 ///
 /// # Errors
-/// Why one has none: on all ranks, since all go by what all say.
+/// Why some rank has none. It fails on all ranks, since each goes by what all say.
 fn agree(made: &Result<Made>, communicator: &Communicator) -> Result<()> {
     let (since, limit) = (Instant::now(), limit()?);
     loop {
@@ -462,8 +464,8 @@ fn agree(made: &Result<Made>, communicator: &Communicator) -> Result<()> {
     }
 }
 
-/// What all ranks say, in rank order; each says as many bytes. It goes by what the ranks met by, wherever their buffers are, and
-/// nothing that a program registers has a part in it.
+/// What all ranks say, in rank order; each says equally many bytes. They travel over the links by which the ranks met, wherever
+/// their buffers are, and nothing that a program registers takes part.
 fn all(communicator: &Communicator, own: &[u8]) -> Result<Vec<u8>> {
     let library = library()?;
     let mut all = vec![0u8; own.len() * communicator.world as usize];

@@ -1,5 +1,5 @@
-//! Communicators that are made of others. Whether who asks for one waits until it is made, the parent says; what it is given by itself
-//! is for its own calls.
+//! Communicators that are made of others. The parent decides whether the call waits until the new one is made; the configuration
+//! that is passed for the new one is for its own calls.
 
 use crate::communicator::{Closed, blocks, known, list, vacant, whole};
 use crate::ending::abort_end;
@@ -68,7 +68,7 @@ pub unsafe fn shrink(
 ) -> Result<Progress> {
     // SAFETY: as this function's.
     let out = unsafe { vacant(out, "newcomm")? };
-    // Without its handle, so that who destroys it meanwhile does not wait for this.
+    // Keeps the communicator without a use of its handle, so that a destroy meanwhile does not wait for this.
     // SAFETY: as this function's.
     let parent = Arc::clone(&*unsafe { known(comm)? });
     // SAFETY: as this function's.
@@ -95,13 +95,13 @@ pub unsafe fn shrink(
         }
         gone.insert(number);
     }
-    // Where it is aborted, others may be stuck in what divides it: that is left alone.
+    // With an abort the parent may be closed by a division in which others are stuck: that one is left alone.
     let divides = flags == 0;
     if divides || parent.closed() == Some(Closed::Finalized) {
         // SAFETY: as this function's.
         unsafe { group::parent(comm)? };
     }
-    // Before it is aborted: who asks what broke it hears that it is being shrunk.
+    // Begun before the abort, so that whoever asks what broke it hears that it is being shrunk.
     let blocking = parent.blocking;
     let under_way = (!blocking).then(|| parent.making.begin(true));
     if !divides {

@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// That calls on devices are complete is known so much later than it is so, as a rule at most, and so long does who only looks at
-/// a communicator keep it.
+/// How long an abort waits for calls to count as complete and for users to leave: as a rule, completion on devices becomes known
+/// no later than this, and a thread that only looks at a communicator keeps it no longer.
 const KNOWN_LATE: Duration = Duration::from_millis(100);
 
-/// Waits for who uses it, be it to look at it, and for its calls. Null is what a rank without a color has of a split.
+/// Destroys a communicator: waits for everybody who uses it, even only to look at it, and for its calls. Accepts null,
+/// which is what a rank without a color gets from a split.
 ///
 /// # Safety
 /// As NCCL's.
@@ -34,7 +35,7 @@ pub unsafe fn destroy(comm: Comm) -> Result<()> {
     let communicator = unsafe { known(comm)? };
     communicator.destroy()?;
     communicator.wait_for_others();
-    // Others may have launched them, in groups. Of what has failed they were told.
+    // Other threads may have launched its calls, in groups; they were told what failed.
     let _ = finalize::settle(&communicator);
     Ok(())
 }
@@ -50,8 +51,9 @@ pub fn abort_end(communicator: &Communicator, why: &CStr) -> Result<()> {
     library.outcome(unsafe { (library.antiphon_communicator_abort)(communicator.end, why) })
 }
 
-/// Ends the waits of all ranks, as NCCL's does not: there an abort is the rank's own. So a rank that waits for nothing goes as if it
-/// destroyed the communicator, and its peers finish what they have under way. One that is being made goes when it is.
+/// Ends the waits of all ranks, unlike NCCL's abort, which concerns the calling rank alone. Therefore a rank that waits for
+/// nothing leaves as if it destroyed the communicator, and its peers finish what they have under way. A communicator that is
+/// still being made goes once it is made.
 ///
 /// # Safety
 /// As NCCL's.
@@ -60,7 +62,8 @@ pub unsafe fn abort(comm: Comm) -> Result<()> {
     if comm.is_null() || unsafe { handle::give_up(comm) } {
         return Ok(());
     }
-    // Who waits in a call of it comes back, and then lets go of it; so does who destroys it, and waits for such.
+    // A thread that waits in one of its calls returns and then lets go of it; so does one that destroys it and waits
+    // for such threads.
     // SAFETY: as this function's.
     let communicator = unsafe { Used::also_leaving(comm)? };
     if communicator.destroy().is_err() {
@@ -75,11 +78,11 @@ pub unsafe fn abort(comm: Comm) -> Result<()> {
     Ok(())
 }
 
-/// Whether nobody else uses the communicator of a handle that is destroyed, and its calls are complete and whole.
+/// Whether nobody else uses the communicator of a destroyed handle, and its calls are complete without a failure.
 fn waits_for_nothing(communicator: &Used) -> bool {
     let since = Instant::now();
     loop {
-        // Also who has it without its handle, as who splits it in a group does.
+        // This also counts those who hold it without its handle, as a split in a group does.
         let alone = communicator.is_last() && Arc::strong_count(communicator) == 1;
         match finalize::is_through(communicator) {
             Ok(true) if alone => return true,

@@ -31,9 +31,9 @@ fn for_kernels<T>(what: &str) -> Result<T> {
     Err(refused::because(what, KERNELS))
 }
 
-/// Runs the body of a function; for those on a communicator it says how the real library is called where nothing here serves
-/// the call: `over` where a group may put it off, `now` where not, since it points to more than buffers; `by` names the reduction
-/// of those that have one.
+/// Runs the body of a function. A function on a communicator also says how the real library makes a call that nothing here
+/// serves: `over` if a group may put the call off, `now` if not, because it points to more than buffers; `by` names the call's
+/// reduction, if it has one.
 macro_rules! served {
     ($entry:ident, $body:ident, $arguments:tt) => {
         $body()
@@ -77,7 +77,8 @@ macro_rules! served {
 /// body.
 macro_rules! exports {
     ($($name:ident $profiled:ident($($argument:ident: $type:ty),*) $([$($over:tt)*])? = $body:expr;)*) => {
-        /// The bodies: whichever name is called, nobody who took the place of the other is.
+        /// The bodies, which both names of a function call directly: a library that takes the place of one name sees no
+        /// calls of the other.
         mod bodies {
             use super::*;
 
@@ -239,7 +240,7 @@ unsafe fn tuned(config: *const CollConfig) -> Result<()> {
 
 /// Writes the parameters that there are.
 fn dump_parameters() {
-    // Where nobody reads it, there is nobody to tell.
+    // If the write fails, nobody reads this, and nobody could be told.
     let _ = writeln!(std::io::stdout(), "# Antiphon has no NCCL parameters");
 }
 

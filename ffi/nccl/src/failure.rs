@@ -12,13 +12,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub struct Failure {
     pub code: c_int,
     pub text: String,
-    /// Nothing here does what was asked for, and nothing was begun: the real library may, if it is named.
+    /// Antiphon does not serve this call and has begun nothing: the real library may make it, if one is named.
     pub unserved: bool,
 }
 
 pub type Result<T> = std::result::Result<T, Failure>;
 
-/// How far what was asked for has come on return.
+/// How far a request has come when the function returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     Done,
@@ -27,13 +27,13 @@ pub enum Progress {
 }
 
 impl Progress {
-    /// Of both.
+    /// How far both together have come.
     pub fn and(self, other: Progress) -> Progress {
         if self == Progress::Done { other } else { self }
     }
 }
 
-/// What is a result of NCCL's.
+/// A value that a result of NCCL's stands for.
 pub trait Outcome {
     fn code(self) -> c_int;
 }
@@ -134,7 +134,8 @@ pub fn last() -> Option<*const c_char> {
     kept.ok().flatten()
 }
 
-/// What the real library has said of a call that went there: if it failed, that is this thread's last failure.
+/// Passes on the real library's result of a call. If the call failed, that is now this thread's last failure, and the
+/// one kept here is dropped.
 pub fn theirs(code: c_int) -> c_int {
     if code != result::SUCCESS && code != result::IN_PROGRESS {
         let _ = LAST.try_with(RefCell::take);
@@ -142,12 +143,12 @@ pub fn theirs(code: c_int) -> c_int {
     code
 }
 
-/// Runs the body of a function that cannot fail, but for what nobody thought of.
+/// Runs the body of a function that cannot fail; if it panics nevertheless, gives `otherwise`.
 pub fn run_or<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(otherwise)
 }
 
-/// What a function of this name returns that has no result of NCCL's: a failure leaves its text.
+/// The return value of a function that has no result of NCCL's to return: after a failure, whose text is kept, `otherwise`.
 pub fn or_say<T>(function: &str, otherwise: T, outcome: Result<T>) -> T {
     outcome.unwrap_or_else(|failure| {
         failed(function, &failure);
@@ -168,7 +169,7 @@ pub fn run<T: Outcome>(function: &str, body: impl FnOnce() -> Result<T>) -> c_in
     }
 }
 
-/// Keeps the text of a failure of a function of this name, and tells who asks for it; its result.
+/// Keeps the text of this function's failure, says it if the environment asks for that, and gives its result.
 #[cold]
 pub fn failed(function: &str, failure: &Failure) -> c_int {
     say(function, &failure.text);
@@ -176,7 +177,7 @@ pub fn failed(function: &str, failure: &Failure) -> c_int {
     failure.code
 }
 
-/// The same for who asks again and again: what it is told each time is said once.
+/// As [`failed`], for a function that programs poll: a failure that it reports each time is said only once.
 pub fn still_failed(function: &str, failure: &Failure) -> c_int {
     if !is_last(&failure.text) {
         say(function, &failure.text);

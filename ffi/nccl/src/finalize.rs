@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::thread;
 
 /// Lets no more calls of a communicator begin, and completes those that have: now, or when this thread's group ends, which
-/// launches what it has gathered. Who need not block comes back at once, and asks where something is under way.
+/// launches what it has gathered. With a communicator that need not block it returns at once, and the program asks whether
+/// something is still under way.
 ///
 /// # Safety
 /// As NCCL's.
@@ -33,12 +34,13 @@ pub unsafe fn finalize(comm: Comm) -> Result<Progress> {
     group::finally(communicator)
 }
 
-/// Lets calls of communicators begin again, whose group did not finalize them.
+/// Lets calls begin again on communicators that their group did not finalize after all.
 pub fn take_back(communicators: &[Arc<Communicator>]) {
     communicators.iter().for_each(|one| one.reopen());
 }
 
-/// Completes the calls of communicators that one thread finalizes together; those of such as need not block may be under way still.
+/// Completes the calls of communicators that one thread finalizes together; if a communicator need not block, its calls may still
+/// be under way on return.
 pub fn complete(communicators: &[Arc<Communicator>]) -> Result<Progress> {
     // All begin before one waits: in the real library, ranks of a node may end together.
     let mut counterparts = communicators.iter().filter_map(|one| one.real.as_ref());
@@ -55,7 +57,8 @@ pub fn complete(communicators: &[Arc<Communicator>]) -> Result<Progress> {
     })
 }
 
-/// Waits until the calls of a communicator are complete. How long they may make no progress, others watch.
+/// Waits until the calls of a communicator are complete. It has no time limit of its own: the limit on their progress
+/// is enforced elsewhere.
 ///
 /// # Errors
 /// What broke it.
@@ -71,7 +74,7 @@ pub fn settle(communicator: &Communicator) -> Result<()> {
 /// # Errors
 /// What broke their communicator.
 pub fn is_through(communicator: &Communicator) -> Result<bool> {
-    // First: what fails is complete, and tells after that.
+    // Asked before what broke it: a call that failed counts as complete, and the later question then finds its failure.
     let is_complete = is_complete(communicator)?;
     let (library, mut code) = (library()?, 0);
     // SAFETY: the handle lives, and the place is writable.
@@ -82,7 +85,7 @@ pub fn is_through(communicator: &Communicator) -> Result<bool> {
     Ok(is_complete)
 }
 
-/// Whether calls that Antiphon makes are complete; those that failed are.
+/// Whether all calls that Antiphon makes are complete; a call that failed counts as complete.
 fn is_complete(communicator: &Communicator) -> Result<bool> {
     let (library, mut done) = (library()?, 0);
     // SAFETY: the handle lives, and the place is writable.

@@ -29,8 +29,8 @@ struct Open {
     unserved: Option<Failure>,
     /// Communicators that are finalized.
     last: Vec<Arc<Communicator>>,
-    /// Those of the calls that `libantiphon.so` has gathered: who aborts one sees that it is waited in when the group ends, and who
-    /// destroys one leaves it to the group.
+    /// The communicators of the calls that `libantiphon.so` has gathered. The group keeps them, so that an abort sees that the
+    /// group's end will wait in them, and a destroy leaves them to the group.
     gathered: Vec<Arc<Communicator>>,
 }
 
@@ -47,10 +47,10 @@ impl Open {
 }
 
 thread_local! {
-    /// Nothing destroys it, so that threads have their groups to the last: destructors of statics and of what is a thread's own end
-    /// communicators, too.
+    /// It is never destroyed, so that a thread can use groups to its very end: destructors of statics and of thread-locals may
+    /// end communicators, too.
     static OPEN: RefCell<ManuallyDrop<Open>> = const { RefCell::new(ManuallyDrop::new(Open::NONE)) };
-    /// Gives up what a thread has begun and not ended.
+    /// Gives up, at the end of a thread, the group that it has begun and not ended.
     static LEFT: Left = const { Left };
 }
 
@@ -155,7 +155,7 @@ pub fn finally(communicator: Arc<Communicator>) -> Result<Progress> {
 pub fn start() -> Result<()> {
     let library = library()?;
     if !is_open() {
-        // Late in the life of a thread nobody gives up what it leaves.
+        // This fails late in the life of a thread; then nothing gives up the group that it leaves open.
         let _ = LEFT.try_with(|_| ());
         // SAFETY: any thread may call it at any time.
         library.outcome(unsafe { (library.antiphon_group_begin)() })?;

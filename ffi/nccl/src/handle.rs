@@ -1,4 +1,4 @@
-//! Handles of communicators: whoever uses one keeps it, and the last who does lets go of it.
+//! Handles of communicators: each user keeps the communicator alive, and the last one lets go of it.
 
 use crate::communicator::Communicator;
 use crate::failure::{Failure, Result};
@@ -12,10 +12,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Says that an address is a slot's.
 const MARK: u64 = u64::from_le_bytes(*b"antiNCCL");
-/// Beside the number of users: the handle is destroyed, and nobody begins to use it.
+/// A flag beside the number of users: the handle is destroyed, and no use of it begins any more.
 const GONE: usize = 1 << (usize::BITS - 1);
 
-/// Beside the number of users: there is no communicator yet, and nobody begins to use it.
+/// A flag beside the number of users: there is no communicator yet, and no use of it begins.
 const AWAITED: usize = GONE >> 1;
 
 /// A communicator that is being made.
@@ -30,16 +30,16 @@ enum Awaited {
 /// How many slots are free before one of them is used again.
 const RESTING: usize = 1024;
 
-/// Where a communicator is. Slots are used again, but never given back to the allocator: so a handle that is destroyed can be
-/// told from one that is not. (One whose slot has a new communicator is taken for that: so the slot that was free longest is used
-/// again, and none before [`RESTING`] others are free.)
+/// The place of a communicator. Slots are reused but never given back to the allocator, so that a destroyed handle can be told
+/// from a live one. (A destroyed handle whose slot has a new communicator is taken for the new one's; therefore the slot that has
+/// been free longest is reused first, and none before [`RESTING`] others are free.)
 #[repr(C)]
 struct Slot {
     mark: u64,
     /// How many use it, and [`GONE`] or [`AWAITED`].
     users: AtomicUsize,
     value: UnsafeCell<Option<Arc<Communicator>>>,
-    /// What is known of one that is [`AWAITED`]; nothing of others.
+    /// The state of a communicator that is being made, or whose making failed; `None` for others.
     awaited: Mutex<Option<Awaited>>,
 }
 
@@ -49,23 +49,23 @@ impl Slot {
     }
 }
 
-// SAFETY: the value is written by who made the slot or took it from `FREE`, also later if that is a promise, which is one's alone, and
-// by the last user of one that is gone: nobody else has it then. All others read it, and are counted.
+// SAFETY: only a slot's sole owner writes the value: whoever made the slot or took it from `FREE` (also later, through the slot's
+// only promise), and the last user of a slot that is gone. All others only read it, and are counted.
 unsafe impl Sync for Slot {}
 
-/// The slots that are nobody's, the one that was so longest first.
+/// The free slots; the one that has been free longest comes first.
 static FREE: Mutex<VecDeque<&'static Slot>> = Mutex::new(VecDeque::new());
 
-/// Held by who waits for the users of a handle that is destroyed, between looking and waiting.
+/// Held by a thread that waits for the users of a destroyed handle, from its look at their number until it waits.
 static LEAVING: Mutex<()> = Mutex::new(());
-/// One of them has let go, who was not the last.
+/// Tells that a user of a destroyed handle has let go who was not the last.
 static LEFT: Condvar = Condvar::new();
 
 fn leaving() -> MutexGuard<'static, ()> {
     LEAVING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A slot of nobody's, and [`GONE`].
+/// A free slot, which is [`GONE`].
 fn vacant() -> &'static Slot {
     let mut slots = FREE.lock().unwrap_or_else(PoisonError::into_inner);
     let free = if slots.len() > RESTING { slots.pop_front() } else { None };
@@ -76,7 +76,7 @@ fn vacant() -> &'static Slot {
     })
 }
 
-/// Takes back a slot that is nobody's, and [`GONE`].
+/// Takes back a slot that has no users and is [`GONE`].
 fn take_back(slot: &'static Slot) {
     FREE.lock().unwrap_or_else(PoisonError::into_inner).push_back(slot);
 }
@@ -88,9 +88,9 @@ fn handle(slot: &'static Slot) -> Comm {
 /// Lets a communicator be used by the handle of a slot.
 ///
 /// # Safety
-/// The slot is nobody else's, and one of [`GONE`] and [`AWAITED`].
+/// The slot is the caller's alone, and is [`GONE`] or [`AWAITED`].
 unsafe fn fill(slot: &'static Slot, communicator: Arc<Communicator>) {
-    // SAFETY: as this function's: nobody begins to use such.
+    // SAFETY: as this function's: no use of a slot in such a state begins.
     unsafe { *slot.value.get() = Some(communicator) };
     slot.users.store(0, Ordering::Release);
 }
@@ -111,11 +111,11 @@ pub fn promise() -> (Comm, Promise) {
     (handle(slot), Promise(slot))
 }
 
-/// Who has it says what comes of a communicator that is being made. If nobody does, it did not come to be.
+/// Its holder says what became of a communicator that is being made. A promise that is dropped says that the making failed.
 pub struct Promise(&'static Slot);
 
 impl Promise {
-    /// Says what has come of it. Where its handle was destroyed meanwhile, the communicator is nobody's, and given back.
+    /// Says what became of it. If its handle was destroyed meanwhile, the communicator belongs to nobody and is returned.
     pub fn keep(self, outcome: Result<Arc<Communicator>>) -> Option<Arc<Communicator>> {
         let slot = self.0;
         std::mem::forget(self);
@@ -132,7 +132,7 @@ impl Promise {
                 None
             }
             (_, Err(failure)) => {
-                // Who uses it then has no way to the real library.
+                // A call that uses it later cannot go to the real library either.
                 *awaited = Some(Awaited::Failed(Failure { unserved: false, ..failure }));
                 None
             }
@@ -162,7 +162,7 @@ unsafe fn slot(comm: Comm) -> Result<&'static Slot> {
     if slot.mark == MARK { Ok(slot) } else { Err(none("an address that is none")) }
 }
 
-/// Why a communicator that is being made did not come to be, or that this is under way; nothing of others.
+/// `Some(Ok)` while a communicator is being made, or why its making failed; `None` for all others.
 ///
 /// # Safety
 /// As [`Used::of`].
@@ -183,7 +183,8 @@ pub fn hold(comm: Comm) -> impl Sized {
     unsafe { slot(comm) }.map(Slot::awaited)
 }
 
-/// Destroys the handle of a communicator that is being made, or that did not come to be. Of others it does nothing; whether it did.
+/// Destroys the handle of a communicator that is being made, or whose making failed, and leaves all others alone. Returns whether
+/// it destroyed the handle.
 ///
 /// # Safety
 /// As [`Used::of`].
@@ -228,10 +229,10 @@ impl Used {
         unsafe { Used::of_users(comm, |users| users & (GONE | AWAITED) == 0) }
     }
 
-    /// As [`Used::of`], also of a handle that is destroyed while somebody uses its communicator still.
+    /// As [`Used::of`], and also for a destroyed handle whose communicator somebody still uses.
     ///
     /// # Errors
-    /// If there is none, or nobody does.
+    /// If there is no communicator, or the handle is destroyed and nobody uses it.
     ///
     /// # Safety
     /// As [`Used::of`].
@@ -240,10 +241,10 @@ impl Used {
         unsafe { Used::of_users(comm, |users| users != GONE && users & AWAITED == 0) }
     }
 
-    /// As [`Used::of`], where these are its users.
+    /// As [`Used::of`], where the slot's users are `allowed`.
     ///
     /// # Safety
-    /// As [`Used::of`]. No users are allowed where there is no communicator.
+    /// As [`Used::of`], and `allowed` refuses every state in which there is no communicator.
     #[inline(always)]
     unsafe fn of_users(comm: Comm, allowed: impl Fn(usize) -> bool) -> Result<Used> {
         // SAFETY: as this function's.
@@ -270,7 +271,7 @@ impl Used {
         Err(Failure::argument("cannot destroy a communicator twice"))
     }
 
-    /// Waits until nobody else uses the communicator of a handle that is destroyed: so that it goes with this user.
+    /// Waits until nobody else uses the communicator of a destroyed handle, so that it goes when this user lets go.
     pub fn wait_for_others(&self) {
         let mut guard = leaving();
         while !self.is_last() {
@@ -306,10 +307,10 @@ impl Drop for Used {
     }
 }
 
-/// Tells who waits for the users of a handle.
+/// Wakes the threads that wait for the users of a destroyed handle.
 #[cold]
 fn tell() {
-    // Who has looked before this user let go waits by now.
+    // With the lock taken once, a thread that looked before this user let go is waiting by now.
     drop(leaving());
     LEFT.notify_all();
 }
@@ -322,7 +323,7 @@ fn free(slot: &'static Slot) {
     drop(communicator);
 }
 
-/// Why nobody begins to use the communicator of a handle.
+/// Why the communicator of a handle cannot be used.
 #[cold]
 fn unusable(slot: &Slot) -> Failure {
     let destroyed = slot.users.load(Ordering::Acquire) & GONE != 0;

@@ -1,4 +1,5 @@
-//! Ids, by which the ranks of a communicator meet: of `libantiphon.so`, or a place that all processes are told.
+//! Ids by which the ranks of a communicator meet: either `libantiphon.so` made them, or they name a place that all
+//! processes know.
 
 use crate::communicator::place;
 use crate::failure::{Failure, Result};
@@ -9,7 +10,7 @@ use std::ptr;
 
 /// Says where rank 0 listens, as `host:port`: every process then makes the same id.
 const PLACE_VARIABLE: &str = "NCCL_COMM_ID";
-/// What ids of places begin with, and none of `libantiphon.so`.
+/// Ids that name a place begin with this; no id of `libantiphon.so` does.
 const OF_PLACE: &str = "NCCL_COMM_ID=";
 
 impl UniqueId {
@@ -29,7 +30,7 @@ impl UniqueId {
         Ok(id)
     }
 
-    /// The place, of an id that is of one.
+    /// The place, if the id names one.
     fn place(&self) -> Option<CString> {
         let bytes = self.internal.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0);
         let text: Vec<u8> = bytes.collect();
@@ -55,7 +56,7 @@ pub unsafe fn create(out: *mut UniqueId) -> Result<()> {
     }
 }
 
-/// Ids by which nobody joins: when this goes, those that this process has made are given back.
+/// Ids by which nobody joins. Dropping this gives back those that this process has made.
 #[derive(Default)]
 pub struct Unused(pub Vec<UniqueId>);
 
@@ -63,7 +64,7 @@ impl Drop for Unused {
     fn drop(&mut self) {
         let Ok(library) = library() else { return };
         for id in self.0.iter().filter(|id| id.place().is_none()) {
-            // What is no id is nobody's.
+            // What is no id belongs to nobody, so a failure is ignored.
             // SAFETY: it is as long as an id is.
             let _ = unsafe { (library.antiphon_unique_id_retire)(id) };
         }

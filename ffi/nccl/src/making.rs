@@ -1,4 +1,4 @@
-//! Communicators that are to be made: while who asks for them waits, or behind their back where they need not block.
+//! The making of communicators: while the caller waits, or behind its back where they need not block.
 
 use crate::communicator::{Closed, Communicator};
 use crate::ending::abort_end;
@@ -15,7 +15,7 @@ type Make = Box<dyn FnOnce() -> Result<Option<Arc<Communicator>>> + Send>;
 
 /// What is asked for.
 pub struct Ask {
-    /// Where its handle goes, which is null by now.
+    /// Where its handle goes; this place holds null by now.
     pub out: *mut Comm,
     /// The communicator of whose ranks it is, if there is one.
     pub parent: Option<Arc<Communicator>>,
@@ -23,7 +23,7 @@ pub struct Ask {
     pub blocking: bool,
     /// Whether this rank joins it.
     pub joins: bool,
-    /// That the parent says that this is under way, where it need not block.
+    /// Has the parent report that this is under way, where it need not block.
     pub under_way: Option<UnderWay>,
     /// Whether the parent makes no calls meanwhile, where it need not block.
     pub divides: bool,
@@ -33,13 +33,13 @@ pub struct Ask {
 enum To {
     /// Where the program waits for a handle.
     Place(*mut Comm),
-    /// To who has the handle already.
+    /// To the handle that the program has already.
     Promise(Promise),
-    /// To the parent of a rank that joins none: what fails, it tells.
+    /// To the parent, if this rank joins none: the parent reports a failure.
     Parent(Arc<Communicator>),
 }
 
-// SAFETY: the place is writable by any thread until who made the line has seen it run, says who asked for it.
+// SAFETY: the caller of `Lines::add` promises that the place is writable, by any thread, until the lines have run.
 unsafe impl Send for To {}
 
 impl To {
@@ -137,14 +137,15 @@ impl Drop for Divided {
     }
 }
 
-/// Communicators that are made one after the other: those of one parent, whose ranks tell them apart by that, or one of none.
+/// Communicators that are made one after the other: all those of one parent, whose ranks tell them apart by this order, or a
+/// single one without a parent.
 pub struct Line {
     parent: Option<Arc<Communicator>>,
     blocking: bool,
     asked: Vec<(To, Make)>,
-    /// Where none of them blocks: until all are made.
+    /// Where none of them blocks, keeps the parent closed to calls until all are made.
     divided: Option<Divided>,
-    /// Until it is known what has come of them.
+    /// Counts them as under way until it is known what became of them.
     under_way: Vec<UnderWay>,
 }
 
@@ -163,8 +164,9 @@ impl Line {
                 all.into_iter().map(|(to, outcome)| To::settle(to, outcome)).collect();
             told.into_iter().collect()
         };
-        // Who sees that a parent makes calls again hears of all that it has to tell, who sees that a communicator is made may use its
-        // parent, and who sees that nothing is made of that any more may use what was.
+        // In this order: once a parent is seen to make calls again, it has all that it has to tell; once a communicator is seen
+        // to be made, its parent may be used; and once the parent is seen to have nothing under way, all that was made of it may
+        // be used.
         let told = settle(parents);
         drop((parent, divided));
         let told = told.and(settle(others));
@@ -182,11 +184,11 @@ impl Line {
         }
     }
 
-    /// Where it need not be waited for, whose handles tell what comes of it.
+    /// Runs it on a thread of its own without waiting for it; the handles tell what becomes of it.
     fn start(self) {
         let parent = self.parent.clone();
         let started = thread::Builder::new().spawn(move || self.run());
-        // Where none starts, promises say themselves that they are not kept.
+        // If no thread starts, the promises are dropped, and so say themselves that they were not kept.
         if let (Some(parent), Err(error)) = (parent, started) {
             parent.tell_later(Failure::system(format!("cannot start a thread: {error}")));
         }
@@ -240,7 +242,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Those that are waited for, and the others: those of no parent, and those of one.
+    /// The lines that are waited for, and then the others: those without a parent, and those with one.
     pub fn parted(self) -> (Lines, [Lines; 2]) {
         let (waited, behind) = self.0.into_iter().partition(|line| line.blocking);
         let (first, last) = Vec::into_iter(behind).partition(|line| line.parent.is_none());
@@ -264,14 +266,14 @@ impl Lines {
         })
     }
 
-    /// Starts all; what comes of them, their handles tell.
+    /// Starts all behind the caller's back; their handles tell what becomes of them.
     pub fn start(self) -> Progress {
         let progress = if self.0.is_empty() { Progress::Done } else { Progress::UnderWay };
         self.0.into_iter().for_each(Line::start);
         progress
     }
 
-    /// Makes none of them, for this reason, which the handles that there are tell.
+    /// Makes none of them; the handles that exist already tell this reason.
     pub fn refuse(self, failure: &Failure) {
         self.0.into_iter().for_each(|line| line.refuse(failure));
     }

@@ -20,7 +20,7 @@ const TYPES: [(i32, usize); 12] = [
 ];
 /// By NCCL's number: sum, product, greatest, least, average.
 const OPS: [i32; 5] = [0, 1, 3, 2, 4];
-/// What `antiphon.h` numbers reductions from that a program made; NCCL leaves all numbers from 5 on to such.
+/// The first number that `antiphon.h` gives to reductions that a program made; NCCL leaves all numbers from 5 on to those.
 pub const MADE: i32 = 1 << 16;
 
 /// The type that a caller means.
@@ -48,7 +48,7 @@ pub fn operation(number: c_int) -> Result<i32> {
     })
 }
 
-/// Bytes of an element of the type that a caller means; 0 of one that is none.
+/// Bytes of an element of the type with this number; 0 if there is no such type.
 pub fn element(number: c_int) -> usize {
     let known = usize::try_from(number).ok().and_then(|number| TYPES.get(number));
     known.map_or(0, |&(_, bytes)| bytes)

@@ -1,4 +1,4 @@
-//! What is not done here, and why; and parameters, of which there are none.
+//! Functions that are refused here, with the reason; and those for parameters, of which there are none.
 
 use crate::communicator::{known, place, vacant};
 use crate::failure::{Failure, Result};

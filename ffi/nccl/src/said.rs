@@ -1,15 +1,15 @@
-//! What failures say on standard error: many clients show of one no more than the text of its number.
+//! Says failures on standard error, since many clients show no more of a failure than the text of its result.
 
 use std::io::Write;
 
 /// NCCL's variable that says what to tell there.
 const NCCL_VARIABLE: &str = "NCCL_DEBUG";
-/// Antiphon's, of which the levels count here, and a filter for this library.
+/// Antiphon's variable: its plain levels count here, and its filters for this library.
 const LOG_VARIABLE: &str = "ANTIPHON_LOG";
-/// What this library is in a filter.
+/// The name of this library in a filter.
 const NAME: &str = "antiphon_nccl";
 
-/// As what a failure is told.
+/// The level at which a failure is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     Warn,
@@ -17,7 +17,7 @@ enum Level {
 }
 
 impl Level {
-    /// By what the variables say: a failure is an answer like others, unless somebody asks.
+    /// The level by the two variables. Without them a failure is an answer like any other, and nothing is said.
     fn of(nccl: &str, log: &str) -> Option<Self> {
         let is_asked =
             ["WARN", "INFO", "TRACE"].iter().any(|level| level.eq_ignore_ascii_case(nccl));
@@ -50,7 +50,7 @@ pub fn say(function: &str, text: &str) {
     if let Some(level) = Level::of(&variable(NCCL_VARIABLE), &variable(LOG_VARIABLE)) {
         // At once: other processes may write there, too.
         let line = format!("[{} {NAME}] {function}: {text}\n", level.name());
-        // Where nobody reads it, there is nobody to tell.
+        // If the write fails, nobody reads this, and nobody could be told.
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
 }

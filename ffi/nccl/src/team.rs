@@ -1,12 +1,12 @@
-//! Teams: sets of ranks that NCCL's headers for device code speak of. Nothing here runs their kernels, so that no rank reaches
-//! another by loads and stores of such, and each is by itself.
+//! Teams: the sets of ranks in NCCL's headers for device code. Nothing here runs kernels of that kind, so no rank reaches
+//! another by their loads and stores, and each rank is a team by itself.
 
 use crate::communicator::known;
 use crate::failure::Result;
 use crate::types::Comm;
 use std::ffi::c_int;
 
-/// So many ranks, so far from each other, of which the caller is this one.
+/// A number of ranks that are `stride` apart, with the caller's own place among them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Team {
@@ -15,12 +15,12 @@ pub struct Team {
     pub stride: c_int,
 }
 
-/// What a handle that is none has.
+/// The team of a handle that is none.
 pub const NOBODY: Team = Team { ranks: 0, rank: 0, stride: 0 };
 /// The caller by itself.
 const ALONE: Team = Team { ranks: 1, rank: 0, stride: 1 };
 
-/// All ranks. As those of equal places among ranks that reach each other are (`ncclTeamRail`), too.
+/// All ranks. Since each reaches only itself, this is also the team of equal places (`ncclTeamRail`).
 ///
 /// # Safety
 /// As NCCL's.

@@ -82,9 +82,9 @@ pub mod result {
 
 /// The version of NCCL whose interface this is, as `ncclGetVersion` counts.
 pub const VERSION: c_int = 23203;
-/// What configurations bear.
+/// The magic number of every configuration.
 pub const MAGIC: c_uint = 0xcafe_beef;
-/// What a field holds that asks for nothing.
+/// The value of a field that asks for nothing.
 pub const UNDEFINED: c_int = c_int::MIN;
 
 /// What a simulated group tells.

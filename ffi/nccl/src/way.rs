@@ -1,5 +1,5 @@
-//! Which way calls go: Antiphon, on the host or on devices, with or without a real library for what it does not serve; the real
-//! library; or nowhere.
+//! Where calls go: to Antiphon, on the host or on devices, with or without a real library for what it does not serve; to the
+//! real library; or nowhere.
 
 use crate::failure::{Failure, Result};
 use crate::library::{file_of, library, open, own_file};
@@ -15,7 +15,7 @@ const DEVICE_VARIABLE: &str = "ANTIPHON_DEVICE";
 const REAL_VARIABLE: &str = "ANTIPHON_NCCL_LIB_PATH";
 /// The same, where that is not set.
 const OTHER_REAL_VARIABLE: &str = "MSCCLPP_NCCL_LIB_PATH";
-/// What a machine has that has a GPU, and whose that is.
+/// Device files that show that a machine has a GPU, each with the backend of that GPU.
 const GPUS: [(&str, &str); 3] =
     [("/dev/nvidiactl", "cuda"), ("/dev/dxg", "cuda"), ("/dev/kfd", "rocm")];
 
@@ -44,7 +44,7 @@ impl Real {
     }
 }
 
-/// Where calls go, for as long as the process lives: so handles are of one kind.
+/// Where calls go. It never changes while the process lives, so all handles are of one kind.
 enum Way {
     /// Antiphon. What it does not serve goes to the real library, if one is named; it may not have loaded.
     Own(Place, Option<std::result::Result<Real, String>>),
@@ -110,10 +110,11 @@ fn choose(
     ))
 }
 
-/// Loads the real library by itself: its symbols are for itself alone, and it takes none of the same names.
+/// Loads the real library apart from the program: only the library itself sees its symbols, and it takes no others of
+/// the same names.
 fn load(path: &OsStr) -> std::result::Result<usize, String> {
     let library = open(path.as_bytes(), libc::RTLD_DEEPBIND)?;
-    // A bare name may lead here as well as a path. The version is a function of ours, too.
+    // A bare name may lead to this library as well as a path may. `ncclGetVersion` tells, since this library has it, too.
     let real = Real { path: path.to_owned(), library: library.expose_provenance() };
     let itself = || {
         let version = real.find("ncclGetVersion").ok()?;
