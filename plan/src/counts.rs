@@ -124,7 +124,7 @@ pub enum CountsError {
         /// The plan may run in place.
         in_place: bool,
     },
-    /// What a rank sends to all is not as long as its own block of what it receives.
+    /// The rank's own receive block is not as long as what the rank sends to all.
     #[error(
         "receive block {block} is the rank's own and is {saw} elements, where it sends {allowed}; pass equal counts"
     )]
@@ -189,8 +189,8 @@ impl Counts<'_> {
         Ok(())
     }
 
-    /// Of blocks that were [checked](Self::check), whether some that is sent lies on the rank's own of those received, and whether some
-    /// lies elsewhere. Empty ones lie nowhere.
+    /// For blocks that were [checked](Self::check): whether some send block lies exactly on the rank's own receive block, and
+    /// whether some send block lies elsewhere. Empty blocks lie nowhere.
     pub fn places(&self, fit: &Fit) -> [bool; 2] {
         let lies = |(send, extent): (usize, &Extent)| {
             let own = fit.own(send).and_then(|own| self.receive.get(own));

@@ -1,52 +1,56 @@
-//! Whether launches of different sizes, for which scratch is cut differently, may share a rank's scratch.
+//! Whether launches of different sizes, which cut scratch differently, may share a rank's scratch.
 //!
-//! A launch of another size than the last one begins when all ranks that its rank *sees* have completed that one: those of its node, and
-//! those that it has ports with. That is enough where nothing of the last launch can still touch scratch by then: whoever touches some
-//! rank's scratch sees all the ranks by whose completion everything there is over. Launches of one size need none of this, as the plan's
-//! own order between launches holds for them.
+//! On each rank, a launch of another size than the last one begins once all ranks that this rank *sees* have completed the last
+//! one: the ranks of its node, and those that it has ports with. That suffices if nothing of the last launch can still touch
+//! scratch by then, that is, if every rank that touches some scratch sees all the ranks whose completion ends the uses of that
+//! scratch. Launches of one size need none of this, as the plan's own order between launches holds for them.
 
 use crate::program::{Access, Area, Instruction, Layout, RankLayout};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// What stands against another cut of a plan's scratch.
+/// What prevents a plan's scratch from being cut in another way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recut {
     /// Some transfer to scratch may land when all ranks have completed the launch.
     loose: bool,
-    /// Pairs of ranks without ports between them, the lower first: one touches scratch in which the other ends something.
+    /// Pairs of ranks without ports between them, the lower first: one touches scratch, and the other's completion ends
+    /// some use of it.
     strangers: BTreeSet<(u32, u32)>,
-    /// What a third rank may write over, where ranks hear that a launch is complete before its transfers have read scratch.
+    /// Transfers whose source a third rank may overwrite, where ranks hear that a launch is complete before its transfers
+    /// have read scratch.
     unread: BTreeSet<Unread>,
 }
 
-/// When a rank of another node hears that a rank has completed a launch: all transfers to itself have landed by then.
+/// When a rank hears that a rank of another node has completed a launch. In any case, that rank's transfers to this one
+/// have landed by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// Once its transfers to all ranks have read what they send.
     Read,
-    /// Perhaps before those to others have: kernels hand each link its own news.
+    /// Perhaps before its transfers to others have read: kernels hand each link its own news.
     Unread,
 }
 
-/// A rank's transfers of its scratch that nothing of the launch waits for there, to one peer.
+/// A rank's transfers of its scratch to one peer that the rank itself does not wait for in the launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Unread {
     rank: u32,
-    /// Another that touches the scratch.
+    /// Another rank that touches the scratch.
     touching: u32,
-    /// The peer, where its completion says that they have read it, and the other rank hears of that.
+    /// The peer, if its completion says that the transfers have read the scratch; a rank that hears of that completion is safe.
     heard: Option<u32>,
 }
 
-/// Who has to do with a rank's scratch.
+/// Which ranks use a rank's scratch.
 #[derive(Default)]
 struct Scratch {
     /// Those that touch it, themselves or by their proxies.
     touching: BTreeSet<u32>,
-    /// Those by whose completion of a launch nothing of that launch touches it any more.
+    /// Those that have to complete a launch before nothing of that launch touches it any more.
     ending: BTreeSet<u32>,
-    /// To whom the owner sends of it without a flush, and whether they wait for that: for packets, or for a signal behind it.
+    /// The peers to which the owner sends from it without a flush, and whether each waits for what is sent, by its packets or
+    /// by a signal behind it.
     sent: BTreeSet<(u32, bool)>,
 }
 
@@ -70,14 +74,14 @@ struct Slice {
 #[derive(Default)]
 struct Awaited {
     slices: BTreeSet<Slice>,
-    /// Chunks of which every slice is among them.
+    /// Chunks that have all their slices among these.
     whole: BTreeSet<u64>,
     /// Chunks that are written more than once: whoever has seen a packet there has seen one of the writers.
     shared: BTreeSet<u64>,
 }
 
 impl Recut {
-    /// Looks at all that touches scratch, and at what is known of its end.
+    /// Looks at everything that touches scratch, and at whose completion ends it.
     pub fn new(layout: &Layout) -> Recut {
         let (awaited, balanced) = (Awaited::all(layout), balances(layout));
         let mut scratch: Vec<Scratch> = layout.ranks.iter().map(|_| Scratch::default()).collect();
@@ -125,7 +129,8 @@ impl Recut {
                             _ => Some(rank),
                         };
                         let memory = &mut scratch[owner as usize];
-                        // Whom the owner has told in this launch that it has begun comes behind all that the owner sees.
+                        // A rank that has heard from the owner in this launch comes after all that the owner sees, so
+                        // its touch counts as the owner's.
                         memory.touching.insert(if heard.contains(&owner) { owner } else { rank });
                         memory.ending.extend(end);
                         loose |= end.is_none();
@@ -174,7 +179,8 @@ impl Scratch {
         strange.map(|(one, by)| (one.min(by), one.max(by)))
     }
 
-    /// What of it, a rank's, may not have been read when a third rank hears of the rank's completion.
+    /// The transfers from this scratch, which is the rank's own, that may not have read it when a third rank hears of
+    /// the rank's completion.
     fn unread(&self, layout: &Layout, rank: u32) -> impl Iterator<Item = Unread> {
         let sent = self.sent.iter().flat_map(|&to| self.touching.iter().map(move |&by| (by, to)));
         let others = sent.filter(move |&(touching, (peer, heard))| {
@@ -192,7 +198,7 @@ impl Awaited {
     /// Those of all ranks.
     fn all(layout: &Layout) -> Vec<Awaited> {
         let mut all: Vec<Awaited> = layout.ranks.iter().map(|_| Awaited::default()).collect();
-        // By owner and chunk, the first writer of each slice.
+        // By owner and chunk, the ranks that write it, each with the slice that it writes.
         let mut written: BTreeMap<(u32, u64), BTreeSet<(u32, Slice)>> = BTreeMap::new();
         for (rank, own) in (0..).zip(&layout.ranks) {
             for moved in own.instructions.iter().filter_map(Moved::of) {
@@ -272,7 +278,8 @@ impl Moved {
 }
 
 impl Behind {
-    /// By whose completion a rank's transfers on a port channel have landed; by the rank's channels, which are balanced.
+    /// The rank whose completion says that a rank's transfers on a port channel have landed. `balanced` has an entry for
+    /// each of the rank's channels.
     fn end(self, rank: u32, own: &RankLayout, (channel, balanced): (u32, &[bool])) -> Option<u32> {
         let peer = own.channels[channel as usize].peer;
         let heard = self.is_heard(channel, balanced).then_some(peer);
@@ -292,7 +299,7 @@ fn have_ports(layout: &Layout, one: u32, other: u32) -> bool {
     has(one, other) || has(other, one)
 }
 
-/// By port channel, what follows all of a block's transfers.
+/// By port channel, what follows the last of a block's transfers on it.
 fn behind_transfers(code: &[Instruction]) -> BTreeMap<u32, Behind> {
     let mut found: BTreeMap<u32, Behind> = BTreeMap::new();
     for instruction in code {
@@ -318,8 +325,8 @@ fn far_end(own: &RankLayout, channel: u32) -> Option<(u32, u32)> {
     Some((end.peer, end.paired?))
 }
 
-/// Signals or waits of one end of a channel, by the windows of the pipeline that repeats them: their length and the chunks that they
-/// cover, by which pipelines of all ranks have as many iterations.
+/// The number of signals or waits at one end of a channel, by the windows of the pipeline that repeats them, if one does: their
+/// length and the chunks that they cover. Pipelines that agree in both have equally many iterations, on all ranks.
 type Count = BTreeMap<Option<(u64, u64)>, usize>;
 
 /// By rank and channel, whether the other end waits for every signal of a launch, so that it waits for none of an earlier one.

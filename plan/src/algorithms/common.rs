@@ -18,8 +18,8 @@ pub(super) fn zero_copy_program(
     ProgramBuilder::new(format!("{collective}_{name}_{ranks}"), collective, ranks)
 }
 
-/// The plan of a program to which `write` adds what several ranks do. A lone rank's output is its input, whatever the
-/// collective.
+/// Builds the plan of a program. `write` adds what the ranks do if there are several; a lone rank's output is its
+/// input, whatever the collective.
 ///
 /// # Errors
 /// As [`ProgramBuilder::build`].

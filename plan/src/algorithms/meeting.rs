@@ -128,7 +128,7 @@ pub(super) fn ready(tb: &Block<'_>, channels: &[Channel]) {
     tb.wait_relaxed(channels);
 }
 
-/// Tell those who write to this rank that its memory may be written, and wait until that of its receivers may.
+/// Tell the senders that this rank's memory may be written, and wait until the receivers' memory may be.
 ///
 /// In contrast to [`ready`] this orders what earlier launches did: scratch, unlike a caller's buffer, is not
 /// handed over at the start of a launch.

@@ -32,10 +32,10 @@ impl Choice<Rooted> {
 ///
 /// `bytes` is the larger of the call's two buffers: the output of an allgather, the input of a reducescatter. What is chosen
 /// was measured for some ranks, with cores of their own and with shared ones ([`Handshake::Hub`](super::Handshake::Hub)), and
-/// is predicted for others ([`hosts`]). Ranks that there is no rule for are served as those that are next to them by ratio, the
-/// larger of two equally near; several nodes as two. Where the larger buffer has a block for each rank, what counts is the
-/// block. All ranks of a call must give the same arguments. `None` for collectives without built-in algorithms, or, with
-/// several nodes, without hierarchical ones.
+/// is predicted for others ([`hosts`]). A number of ranks without a rule is served like the one that is nearest by ratio, or
+/// the larger of two equally near; several nodes are served like two. Where the larger buffer has a block for each rank, the
+/// size of the block counts. All ranks of a call must give the same arguments. `None` for collectives without built-in
+/// algorithms, or, with several nodes, without hierarchical ones.
 pub fn select(collective: &Collective, bytes: u64, shape: Shape) -> Option<Choice> {
     hosts::select(collective, bytes, shape)
 }
@@ -51,8 +51,8 @@ pub(super) fn nearest(ranks: usize, known: impl Iterator<Item = usize>) -> Optio
     known.min_by(further)
 }
 
-/// What a message of so many bytes of `asked` ranks counts as where `known` ranks were looked at: where the larger buffer has a
-/// block for each rank, that of theirs with blocks as large, or hardly larger.
+/// The size that a message of `asked` ranks counts as where `known` ranks were looked at: if the larger buffer has a block for
+/// each rank, the size at which those ranks have equally large blocks, or hardly larger ones.
 pub(super) fn counted(collective: &Collective, bytes: u64, (known, asked): (usize, usize)) -> u64 {
     match collective {
         Collective::AllGather

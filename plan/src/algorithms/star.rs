@@ -1,13 +1,13 @@
-//! What collectives with a root share: what there is to write at all, and in which order the root and the others tell each
-//! other, listen and touch memory.
+//! What collectives with a root share: when there is anything to write, and in which order the root and the others signal,
+//! wait and touch memory.
 
 use super::common::*;
 use super::meeting::*;
 use crate::builder::{Block, BuildError, Channel, Chunks, ProgramBuilder};
 use crate::model::Plan;
 
-/// The plan of a program to which `write` adds what several ranks do, of which one is the root. A lone rank keeps what it
-/// has.
+/// Builds the plan of a program. `write` adds what the ranks do if there are several, one of them the root; a lone rank
+/// keeps what it has.
 ///
 /// # Errors
 /// On a root that is not a rank, and as [`ProgramBuilder::build`].
@@ -19,7 +19,7 @@ pub(super) fn rooted(
     write: impl FnOnce(&ProgramBuilder),
 ) -> Result<Plan, BuildError> {
     if root >= p.ranks() {
-        // The builder says of it that there is no such rank.
+        // This makes the builder report that there is no such rank.
         p.input(root);
         return p.build();
     }
@@ -111,8 +111,8 @@ impl<'p> Star<'p> {
         });
     }
 
-    /// What each thread block does: those of the root, with their channels to the others, and those of each other rank, with
-    /// theirs to the root. Blocks that do not meet have none.
+    /// Writes what each thread block does: `at_root` gets the root's blocks with their channels to the others, `at_other`
+    /// the blocks of each other rank with their channel to the root. Blocks that do not meet get no channels.
     fn write(
         self,
         meets: Meets,

@@ -53,7 +53,7 @@ impl Program {
         self.compile(reads, report, |rank| std::mem::take(&mut steps[rank]))
     }
 
-    /// What is read of scratch, where that decides about fusion.
+    /// The chunks of scratch that are read, where fusion depends on them.
     fn scratch_reads(&self) -> Option<ScratchReads> {
         let switches = self.ranks.iter().any(|rank| !rank.switches.is_empty());
         (self.settings.fuse && switches).then(|| ScratchReads::of(&self.ranks))

@@ -14,7 +14,7 @@ pub struct ScratchReads {
 }
 
 impl ScratchReads {
-    /// What all ranks' blocks read, but for stores over a switch of what they loaded right before.
+    /// The chunks that all ranks' blocks read, except where a store over a switch reads what the block loaded right before.
     pub fn of(ranks: &[RankTables]) -> Self {
         let mut reads = ScratchReads::default();
         for (rank, tables) in (0..).zip(ranks) {

@@ -92,7 +92,8 @@ impl Program {
                 done = true;
             }
             for (at, piece) in mine.into_iter().enumerate() {
-                // One operation's pairs are posted by a thread each: in no order, and one of them may signal.
+                // Over ports, pieces stay apart: each pair of a fused operation is posted by its own thread, in no
+                // order, and one of them may signal.
                 if at > 0 && piece.op.channel_type == ChannelType::Port {
                     list.push(piece);
                 } else {

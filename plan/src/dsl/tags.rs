@@ -97,7 +97,7 @@ impl Program {
         for &id in there.iter().rev() {
             counterparts.entry(tag(second, id)).or_default().push(id);
         }
-        // Paired channels first, then those that the other rank has no counterpart of.
+        // Paired channels come first, then those without a counterpart on the other rank.
         let (mut ours, mut alone, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
         for &id in here {
             match counterparts.get_mut(&tag(first, id)).and_then(Vec::pop) {

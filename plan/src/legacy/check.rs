@@ -174,7 +174,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Lets one block go on although another one of its rank, whose operations come first in the text, waits.
+    /// Lets one block go on while another block of its rank waits, although the other's operations come first in the text.
     fn overtake(&mut self) -> bool {
         for rank in 0..self.ranks.len() {
             let mut held_up: BTreeSet<u64> = BTreeSet::new();

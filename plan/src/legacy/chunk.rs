@@ -82,10 +82,9 @@ impl Ref {
 /// Where on the other rank an operation ends, or starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Target {
-    /// The buffer; none: that of the reference itself.
+    /// The buffer; `None` means that of the reference itself.
     pub buffer: Option<Buffer>,
-    /// The first chunk; none: that of the reference itself or, in a scratch buffer that was named, the first beyond its
-    /// end.
+    /// The first chunk; `None` means that of the reference itself or, if a scratch buffer is named, the first one beyond its end.
     pub index: Option<u64>,
 }
 

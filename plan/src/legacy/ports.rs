@@ -8,8 +8,8 @@ use crate::dsl::Transfer;
 use crate::model::ChannelType;
 use std::collections::HashMap;
 
-/// The operations with every put over a port joined with the signal for the same chunks, and that with the flush. The put
-/// may have to be done later for it, after operations that have nothing to do with its chunks.
+/// Joins every put over a port with the signal for the same chunks, and both with the flush. The put may move to a later
+/// place for that, behind operations that have nothing to do with its chunks.
 pub fn fuse(operations: Vec<Operation>) -> Vec<Operation> {
     let mut fused: Vec<Option<Operation>> = Vec::with_capacity(operations.len());
     // Positions in `fused`, per rank and block.
@@ -19,7 +19,8 @@ pub fn fuse(operations: Vec<Operation>) -> Vec<Operation> {
         if let (Some(position), Some(what)) =
             joined(&operation, blocks.entry(key).or_default(), &fused)
         {
-            // The later of the two places: nobody can tell that the put is done before it is signalled.
+            // The joined operation takes the later of the two places: nobody can tell that the put is done before it is
+            // signalled.
             fused[position] = None;
             blocks.entry(key).or_default().retain(|&other| other != position);
             operation.what = what;
@@ -32,7 +33,7 @@ pub fn fuse(operations: Vec<Operation>) -> Vec<Operation> {
     fused.into_iter().flatten().collect()
 }
 
-/// What an operation becomes with an earlier one of its block, and where that is.
+/// The position of an earlier operation of its block that this one can be joined with, and what the two become.
 fn joined(
     next: &Operation,
     block: &[usize],

@@ -1,10 +1,10 @@
-//! Which ranks some sizes do not suit though they suit every buffer: where references of one move are clipped differently, or
-//! where a pipeline has windows of odd lengths. In most plans there are none.
+//! Which ranks may refuse sizes that suit every buffer: those where the references of one move are clipped differently, or
+//! where a pipeline has windows of odd lengths. Most plans have no such ranks.
 
 use super::sizes::SizeRules;
 use super::{LoopGeometry, MoveGeometry, RankGeometry};
 
-/// What windows are multiples of so that they cut neither an element nor a packet, whatever the type: bytes.
+/// Windows that are multiples of this many bytes cut neither an element nor a packet, whatever the type.
 const WHOLE: u64 = 8;
 
 impl RankGeometry {

@@ -94,7 +94,7 @@ impl Walk {
         }
     }
 
-    /// Something from here on relies on what the pending waits waited for.
+    /// Makes the pending relaxed waits acquire, because what follows relies on what they waited for.
     fn rely(&mut self, rank: &mut RankLayout, strengthened: &mut [bool]) {
         for (channel, position) in self.pending.drain(..) {
             if matches!(rank.instructions[position], Instruction::Wait { acquire: false, .. }) {

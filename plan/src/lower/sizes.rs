@@ -102,7 +102,7 @@ impl Slot {
 pub(crate) enum Limits {
     /// They do: as in every call.
     OfThePlan,
-    /// They do not: for whoever reasons about sizes that stand for others.
+    /// They do not: for reasoning about sizes that stand for others.
     Ignored,
 }
 
@@ -379,7 +379,7 @@ impl SizeRules {
         Ok(sides)
     }
 
-    /// The stride for ranks that constrain neither buffer: that of the first rank that does.
+    /// The stride for ranks that constrain neither buffer: it is the stride of the first rank that constrains one.
     fn first_stride(
         &self,
         collective: &Collective,

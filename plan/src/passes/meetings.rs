@@ -123,7 +123,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Decides about a list of steps that is begun with `open`, which becomes what is open at its end.
+    /// Decides where a list of steps meets. `open` says what is open at the list's beginning, and then what is open at its end.
     fn steps(&self, steps: &[Step], open: &mut Open) -> Vec<Decision> {
         let mut used = Vec::new();
         let mut after_meeting = false;
@@ -178,8 +178,9 @@ impl Walk<'_> {
         Decision { meet, drop: false, body: alone }
     }
 
-    /// Decides about a body that is first begun with `before`, and says what is open at its end. What an iteration may
-    /// begin with only grows, and it is made of what the body touches, so it is found after a few rounds.
+    /// Decides where a pipeline's body meets, if `before` is open at its first iteration, and says what is open at its
+    /// end. What is open at the beginning of an iteration only grows, and consists of what the body touches, so a few
+    /// rounds find it.
     fn iterations(&self, body: &[Step], before: &Open) -> (Vec<Decision>, Open) {
         let walk = Walk { in_pipeline: true, ..*self };
         let mut begin = before.clone();

@@ -172,7 +172,7 @@ impl Pairing {
                             last_wait: waiting.last_wait.clone(),
                         })
                     };
-                    // Nobody can ever signal a channel without a pair, so it must not wait itself.
+                    // Nobody can ever signal a channel that has no pair, so this end must not wait on it.
                     let unpaired = here.waits.keys().filter(|_| to_channel.is_none());
                     let all = here.signals.keys().chain(there.waits.keys());
                     let all = all.map(|&windows| (windows, there));

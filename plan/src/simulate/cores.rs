@@ -36,7 +36,7 @@ impl Cores {
         Some(turn)
     }
 
-    /// A processor has nothing more to do for whom it worked. Returns whom it turns to.
+    /// A processor has no more work to do for its current turn. Returns the turn that it takes next, if one is ready.
     pub(super) fn leave(&mut self) -> Option<Turn> {
         let next = self.ready.pop_front();
         if next.is_none() {

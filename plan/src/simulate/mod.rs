@@ -118,7 +118,7 @@ pub fn simulate(
     machine::Machine::new(layout, &programs, sizes, topology).run()
 }
 
-/// No fewer bytes than anything carries: what is counted on the way fits in 64 bits if this does.
+/// An upper bound on the bytes that anything carries: if this fits in 64 bits, so does everything that is counted on the way.
 fn most_bytes(layout: &Layout, programs: &[Program], sizes: CallSizes) -> u128 {
     // Packets are twice their payload, and a memory may be asked for by both sides of a move.
     const TIMES: u128 = 4;

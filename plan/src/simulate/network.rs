@@ -99,7 +99,7 @@ impl Network {
             + (u64::from(local) * u64::from(self.nics) / u64::from(self.per_node)) as u32
     }
 
-    /// The link that what a rank sends to another takes first.
+    /// The first link on the way from one rank to another.
     pub(super) fn out(&self, from: u32, to: u32) -> u32 {
         if !self.together(from, to) {
             return self.starts[2] + self.card(from);

@@ -12,7 +12,8 @@ pub(super) struct Arrived {
 }
 
 impl Arrived {
-    /// The first byte of `start..end` that has not arrived; or who wrote the bytes, the latest span.
+    /// Fails with the first byte of `start..end` that has not arrived; if all have, gives the latest of the spans that
+    /// wrote them.
     pub(super) fn missing(&self, start: u64, end: u64) -> Result<Option<u32>, u64> {
         let mut at = start;
         let mut writer = None;

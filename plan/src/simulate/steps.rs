@@ -379,7 +379,7 @@ impl Machine<'_> {
         })
     }
 
-    /// Whoever wrote the packets that a move reads, all of which have come.
+    /// The latest span that wrote packets which a move reads; all of them have arrived.
     fn writer(
         &self,
         rank: u32,

@@ -20,13 +20,14 @@ pub(super) struct Contention {
     /// Several blocks release and one acquires: the k-th time it passes with the k-th release, whosever that is.
     pub ordered_semaphores: Vec<bool>,
     pub contended_barriers: Vec<bool>,
-    /// Port channels (rank and channel) that several blocks give work to, or several threads of a block that have not met:
-    /// in which order is open.
+    /// Port channels (rank and channel) to which several blocks give work, or several threads of a block that have not
+    /// met: the order of that work is open.
     pub shared_ports: Vec<(u32, u32)>,
     /// By rank, the thread that does each instruction.
     pub threads: Vec<Vec<u32>>,
-    /// Instructions (rank and position) by which a thread comes to what blocks contend for, perhaps while another thread of its block
-    /// still waits at an earlier one: in an order that a walk, in which blocks come as a whole, does not look into.
+    /// Instructions (rank and position) that use something which blocks contend for, and that a thread may reach while another
+    /// thread of its block still waits at an earlier one. A walk moves each block as a whole, so it does not look into such
+    /// orders.
     pub early: Vec<(u32, u32)>,
 }
 
@@ -135,7 +136,8 @@ impl Contention {
         found
     }
 
-    /// Whether blocks contend for what an instruction of a rank comes to. (Threads meet at barriers, and come to them together.)
+    /// Whether an instruction of a rank uses something that blocks contend for. (Barriers do not count: a block's threads meet
+    /// there and come to them together.)
     fn contends(&self, layout: &Layout, rank: u32, instruction: &Instruction) -> bool {
         let semaphore = |at: u32| (self.semaphores[rank as usize] + at) as usize;
         match *instruction {
@@ -177,7 +179,7 @@ fn in_order(own: &RankLayout, block: &Block, mut visit: impl FnMut(usize)) {
     }
 }
 
-/// The channels that threads of one block give to without having met in between.
+/// The channels to which several threads of one block give work without having met in between.
 fn loose_channels(own: &RankLayout, threads: &[u32]) -> BTreeSet<u32> {
     let mut loose = BTreeSet::new();
     for block in &own.blocks {
@@ -197,8 +199,8 @@ fn loose_channels(own: &RankLayout, threads: &[u32]) -> BTreeSet<u32> {
     loose
 }
 
-/// The instructions of a rank that contend for something, and may come there before another thread of their block, which has not
-/// met theirs since, is through with one that waits.
+/// The instructions of a rank that contend for something, and that a thread may reach while another thread of its block still
+/// waits at an earlier instruction, because the two have not met since.
 fn early(
     rank: u32,
     own: &RankLayout,

@@ -69,8 +69,8 @@ impl Script for Search {
     }
 }
 
-/// What choices depend on each other through. Waits and signals of one channel meet by number, so that only the order
-/// among waits matters, and among signals.
+/// The counter through which choices depend on each other. Waits and signals of one channel are matched by number, so
+/// only the order among the waits matters, and the order among the signals.
 fn counter(object: Object) -> (u8, u32) {
     match object {
         Object::Signals(at) => (0, at),

@@ -1,10 +1,11 @@
 //! What seeing a packet tells, whoever wrote it and whatever it was made from.
 //!
-//! Several may write a packet in a launch, if they all write the same. A reader has then seen one of them, nobody knows
-//! which, so that it knows what is true of each: of one writer that it has begun the launch and has read what it made
-//! the packet from, and, where that were packets, what seeing those tells. Some of it is in circles, where a packet is
-//! handed on to where it came from. Then everything is taken for known that nothing speaks against: whichever packet of
-//! a circle is there first did not come around it, and what comes later tells what those before told.
+//! Several steps may write a packet in a launch, if they all write the same. A reader has then seen one of the writes,
+//! and since nobody knows which, it knows only what holds for each of them: the writer has begun the launch and has
+//! read what it made the packet from and, if those were packets, all that seeing them tells is true. Some of this is
+//! circular, where a packet is handed on to where it came from. In a circle, everything counts as known that nothing
+//! speaks against: the packet of the circle that is there first did not come around it, and each later one tells what
+//! those before it told.
 //!
 //! Which packets a launch writes, and from what, is the same in every run. So one run is written down
 //! ([`Lineage::record`]), and the runs after it ask.
@@ -20,7 +21,7 @@ use std::rc::Rc;
 struct Limits {
     /// Writes of packets, and cells that they were made from, that are written down.
     most: usize,
-    /// What is looked at to answer.
+    /// How much may be looked at to answer.
     looks: u64,
 }
 
@@ -44,7 +45,7 @@ struct Packet {
 #[derive(Clone, Copy, Debug)]
 struct Write {
     step: Epoch,
-    /// Where in `sources` the cells are that it was made from.
+    /// The range in `sources` that holds the cells it was made from.
     sources: (u32, u32),
     /// The next write of the same packet, plus 1.
     next: u32,
@@ -59,7 +60,8 @@ pub(super) struct Written<'a> {
     pub made_from: &'a [u32],
 }
 
-/// Ranks that have begun the launch, each with 0; and how far proxies have come, counted after the ranks.
+/// What is known: the ranks that have begun the launch, each with 0, and the proxies, numbered after the ranks, each
+/// with how far it has come.
 type News = Rc<[(u32, u32)]>;
 
 /// All writes of packets of a run.
@@ -102,12 +104,12 @@ impl Lineage {
         self.writes[packet.last as usize].next = at + 1;
         packet.last = at;
         packet.looped |= looped;
-        // Where pipelines are longer, who is first to write it may be another.
+        // With longer pipelines, another step may be the first to write it.
         self.looped |= packet.looped && !made_from.contains(&cell);
     }
 
-    /// Finds out what seeing each packet tells. `of` says of which rank a step is and, if a proxy made it, which number
-    /// that has after all ranks. `None` if there is too much to look at.
+    /// Finds out what seeing each packet tells. `of` gives the rank of a step and, if a proxy made it, the proxy's
+    /// number, counted after all ranks. `None` if there is too much to look at.
     pub fn finish(mut self, of: impl Fn(Epoch) -> (u32, Option<u32>)) -> Option<Self> {
         if self.full {
             return None;
@@ -164,8 +166,8 @@ impl Lineage {
         Some((number, &self.news[number as usize]))
     }
 
-    /// Whether a write such as is wanted was made before any of these packets of a launch was there, since it is among
-    /// what that packet was made from, at some remove, whoever wrote it. Cells that are no packets tell nothing.
+    /// Whether these packets of a launch can only be there after a `wanted` write: whoever wrote them, one of them is
+    /// made from it, at some remove. Cells that are no packets tell nothing.
     pub fn implies(
         &self,
         cells: &[u32],
@@ -174,7 +176,7 @@ impl Lineage {
     ) -> bool {
         let mut open: Vec<u32> = self.packets_of(cells, launch).collect();
         let asked = open.clone();
-        // By packet: the sources of each of its writes that is not wanted, up to the next.
+        // By packet, the sources of each of its writes that is not wanted.
         let mut found: HashMap<u32, Vec<Vec<u32>>> = HashMap::new();
         let mut order = Vec::new();
         while let Some(place) = open.pop() {
@@ -198,7 +200,8 @@ impl Lineage {
             found.insert(place, others);
             order.push(place);
         }
-        // What is left when all are gone of which some write has no source that is left.
+        // Removes, until nothing changes, every packet with an unwanted write that has no source left. What stays
+        // implies a wanted write.
         loop {
             let before = found.len();
             for place in order.iter().rev() {
@@ -237,7 +240,7 @@ impl Lineage {
 struct Sets {
     all: Vec<News>,
     numbers: HashMap<News, u32>,
-    /// What two sets come to together, and what they have in common.
+    /// By pair of sets, the set that they make together, and the set that they have in common.
     together: HashMap<(u32, u32), u32>,
     shared: HashMap<(u32, u32), u32>,
     /// Entries of all.
@@ -256,7 +259,7 @@ impl Sets {
         number
     }
 
-    /// What either tells; of what proxies have done, the most.
+    /// The set of all that either of two tells; for a proxy, the larger count.
     fn both(&mut self, a: u32, b: u32) -> u32 {
         let pair = (a.min(b), a.max(b));
         if a == b {
@@ -266,7 +269,7 @@ impl Sets {
             return known;
         }
         let mut news = [&*self.all[a as usize], &*self.all[b as usize]].concat();
-        // Of equal ones the last of the ascending is kept.
+        // Descending, so that the largest count of each key comes first and is kept.
         news.sort_unstable_by(|a, b| b.cmp(a));
         news.dedup_by_key(|entry| entry.0);
         news.reverse();
@@ -275,7 +278,7 @@ impl Sets {
         number
     }
 
-    /// What both tell; of what proxies have done, the least.
+    /// The set of what both of two tell; for a proxy, the smaller count.
     fn common(&mut self, a: u32, b: u32) -> u32 {
         let pair = (a.min(b), a.max(b));
         if a == b {

@@ -281,7 +281,8 @@ impl Walk<'_> {
         }
     }
 
-    /// A reader of packets has observed that their writers are in the launch; of a proxy, that it has come so far.
+    /// Notes what a reader of packets has observed: that their writers are in the launch and, if a proxy is the writer,
+    /// how far it has come.
     fn observe_packets(&mut self, pieces: &Pieces, index: u32) {
         let (own, launch) = (self.blocks[index as usize].rank, self.launch(index));
         let blocks = self.blocks.len() as u32;
@@ -391,8 +392,9 @@ fn clock_of(walk: &Walk<'_>, index: u32, by: By) -> Clock {
     }
 }
 
-/// Within one operation every thread reads and writes at its own place only: what it writes elsewhere than it reads,
-/// another thread may be about to read. Nor may two of its destinations overlap elsewhere than wholly.
+/// Finds conflicts within one operation. Each of its threads reads and writes only at its own place, so a destination
+/// that overlaps a source at another place may overwrite what another thread is about to read; and two destinations may
+/// overlap only if they coincide.
 fn crossings(
     pieces: &Pieces,
     step: Epoch,

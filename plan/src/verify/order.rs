@@ -20,7 +20,8 @@ pub enum SumOrder {
     Varies,
     /// As the hardware of a switch channel has it, which may be another order each time the plan is loaded.
     Hardware,
-    /// Nobody looked, because what the plan is for does not say which outputs are reductions, or it is too long to follow.
+    /// Unknown, because the plan's collective does not say which outputs are reductions, or because the order is too long
+    /// to follow.
     Unknown,
 }
 
@@ -144,9 +145,9 @@ struct Open<'a> {
     first: u32,
 }
 
-/// The order in which a value was combined. Of the two that are combined first, the one that begins with the smaller rank is
-/// written first: the result is the same. `None` if it is too long, or takes more than is `left` of tokens written or moved,
-/// or is not made of inputs.
+/// The order in which a value was combined. Of the two parts that are combined first, the one that begins with the smaller
+/// rank is written first, since the result is the same either way. `None` if the order is too long, takes more than `left`
+/// tokens to write or move, or has parts that are no inputs.
 fn tree(values: &Values, value: ValueId, left: &mut usize) -> Option<Tree> {
     let mut tree = Tree::new();
     let mut open: Vec<Open<'_>> = Vec::new();

@@ -94,7 +94,7 @@ impl Promise {
         )
     }
 
-    /// Whether a value is what is wanted in a launch; if so, the operation that made it, and whether it took something twice.
+    /// `Some` if a value is what is wanted in a launch: the operation that made it, and whether that took some input twice.
     fn kept(
         &self,
         values: &Values,
@@ -163,7 +163,7 @@ impl Walk<'_> {
                 (&self.through.get(cell as usize), wanted)
             {
                 let own = self.space.chunk(rank, Area::Output, cell);
-                // An output has what it is promised where the input of that is there.
+                // The promise only binds at sizes that have both this chunk of the output and that chunk of the input.
                 self.shadow.rely(own.max(self.space.chunk(rank, Area::Input, of)), through);
             }
             let known =
@@ -186,7 +186,8 @@ impl Walk<'_> {
         }
     }
 
-    /// The last chunk of a block among that of a cell of a rank's output and those that it is promised; `None` if that is nothing.
+    /// The highest of the chunk numbers of an output cell and of the input chunks that it is promised; `None` if it is promised
+    /// nothing.
     fn latest(&self, promise: &PostCondition, (rank, cell): (u32, u32)) -> Option<u32> {
         let per_chunk = self.space.per_chunk().max(1);
         let own = self.space.chunk(rank, Area::Output, cell);

@@ -129,7 +129,7 @@ impl<'a> Proof<'a> {
         }
     }
 
-    /// Looks at all sizes that stand for the others, or as many as show a fault.
+    /// Looks at the sizes that stand for all others, until one shows a fault.
     fn all(&mut self) {
         let Cases { grids, doubts } = cases(self.layout, self.contention.any());
         self.doubts.extend(doubts);
@@ -319,7 +319,7 @@ impl<'a> Proof<'a> {
         }
     }
 
-    /// Who writes each packet, and from what: the same in every order. `None` if it is too much.
+    /// Writes down who writes each packet, and from what, which is the same in every order. `None` if that is too much.
     fn lineage(&mut self, setting: Setting<'_>) -> Option<Lineage> {
         let touches = self.touches.saturating_sub(self.touched);
         let mut walk = Walk::new(Setting { record: true, touches, ..setting })?;
@@ -379,8 +379,8 @@ impl<'a> Proof<'a> {
         channels.chain(semaphores).collect()
     }
 
-    /// Follows counters that do not balance to where they lead: one that is given more than is taken ends up holding
-    /// nobody back, one that is given less runs dry.
+    /// Looks at where counters lead that do not balance: one that is given more than is taken holds nobody back in the
+    /// end, and one that is given less runs dry.
     fn balance(&mut self, grid: &Grid, case: Case, balances: &[Balance], user: bool) {
         let dry = balances.iter().filter(|balance| balance.surplus < 0);
         let launches =
@@ -466,7 +466,8 @@ impl<'a> Proof<'a> {
         self.notes.push(Note { about: About::Result, text });
     }
 
-    /// What goes wrong goes wrong at a size that the plan does not take; the sizes it stands for may be spared.
+    /// Makes doubts of the refutations: they show at a size that the plan does not take, and the sizes that it stands
+    /// for may be free of them.
     fn out_of_range(&mut self) {
         for refutation in self.refutations.drain(..) {
             let sizes = refutation.case.sizes;
@@ -486,7 +487,7 @@ impl<'a> Proof<'a> {
             let text = "reductions over switch channels combine in rank order in software; hardware has its own order";
             notes.push(Note { about: About::Bits, text: text.to_owned() });
         }
-        // In one order the two values that are added first may be so either way round: the bits are the same.
+        // Even in one order, ranks may swap the two values that are added first: the bits are the same.
         let order = self.orders.told(self.layout);
         let in_one_order = matches!(order, Some(SumOrder::Ranks | SumOrder::Fixed(_)));
         let same_bits = self.same_bits.map(|same| same || in_one_order);

@@ -24,8 +24,8 @@ pub struct Report {
     /// Whether the plan also keeps its promise where input and output are one memory and it is written for two, or the other way
     /// round; `None` where that was not found out.
     pub elsewhere: Option<bool>,
-    /// The rank that broadcasts, scatters or receives, of collectives that have such a one: a plan does not say it. `None`
-    /// where the plan is refuted, or no call was found right with any.
+    /// The root, for collectives that have one: the rank that broadcasts, scatters or receives. A plan does not say which
+    /// it is. `None` where the plan is refuted, or no call was found right with any.
     pub root: Option<u32>,
     /// What is worth knowing and refutes nothing, in the order found.
     pub notes: Vec<Note>,

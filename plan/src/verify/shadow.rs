@@ -23,7 +23,7 @@ pub(super) struct Toucher<'a> {
     pub entry: Option<&'a Clock>,
     /// The cells that a write was made from; those that are no packets are marked with [`RAW`].
     pub made_from: &'a [u32],
-    /// The last chunk of a block that it takes; of a write, that its value came through.
+    /// The last chunk of a block that the touch takes; for a write, the last one that its value came through.
     pub through: u32,
 }
 
@@ -39,7 +39,7 @@ impl Toucher<'_> {
     }
 }
 
-/// Marks a cell that is no packet among those that something was made from. Cells are fewer than this.
+/// Marks, among the cells that something was made from, one that is no packet. All cell numbers are smaller than this.
 pub(super) const RAW: u32 = 1 << 31;
 
 /// Two touches without order: the one found first, and whether it was a write.
@@ -60,8 +60,8 @@ struct Cell {
     launch: u32,
     /// Position in `more`, plus 1.
     more: u32,
-    /// The last chunk of a block that the value came through, of whoever wrote it: at sizes at which that chunk is not full, some
-    /// of its bytes may not have come.
+    /// The last chunk of a block that the value came through, over all its writers: at sizes at which that chunk is not full,
+    /// some bytes of the value may not have come.
     through: u32,
     /// The last to read and the first to write the value before; others are in `more`.
     before: [Epoch; 2],
@@ -81,7 +81,7 @@ struct More {
 pub(super) struct Shadow<'a> {
     cells: Vec<Cell>,
     more: Vec<More>,
-    /// By cell, for packets: where in `sources` are the cells that it was made from. Not where there is a lineage.
+    /// By cell, for packets: the range in `sources` that holds the cells it was made from. Unused where there is a lineage.
     made_from: Vec<(u32, u32)>,
     sources: Vec<u32>,
     /// Who writes each packet, and from what, where that is known.
@@ -90,14 +90,14 @@ pub(super) struct Shadow<'a> {
     pub shared: bool,
     /// Packets that were replaced in their own launch by one with an old flag, and that launch.
     replaced: HashMap<u32, u32>,
-    /// Chunks of a block, each with a later one: where the first relies on what came through the second.
+    /// Pairs of chunks of a block: the first relies on what came through the second, which is a later one.
     detours: BTreeSet<[u32; 2]>,
     /// Likewise, where one move takes both: sizes at which they are not equally long are refused.
     refused: BTreeSet<[u32; 2]>,
 }
 
 impl<'a> Shadow<'a> {
-    /// So many cells, each with its own value of before, some of them packets or none.
+    /// `cells` cells, each with its own value from before the first launch; `packets` says whether some of them are packets.
     pub fn new(cells: u32, packets: bool, lineage: Option<&'a Lineage>) -> Self {
         let cell = |value| Cell { value, ..Cell::default() };
         let noted = packets && lineage.is_none();
@@ -111,7 +111,7 @@ impl<'a> Shadow<'a> {
     /// A chunk of a block that relies on bytes which came through a later one, and that one, where calls may have sizes at which the
     /// later one is shorter.
     pub fn detour(&self) -> Option<[u32; 2]> {
-        // So many full chunks each block has at such sizes.
+        // `full` is the number of full chunks that each block has at some sizes.
         let is_refused =
             |full: u32| self.refused.iter().any(|&[chunk, later]| chunk < full && full <= later);
         let mut detours = self.detours.iter().copied();
@@ -129,7 +129,7 @@ impl<'a> Shadow<'a> {
         self.cells[cell as usize].through = chunk;
     }
 
-    /// Something of a chunk of a block relies on what came through another.
+    /// Notes that something of a chunk of a block relies on what came through another chunk.
     pub fn rely(&mut self, chunk: u32, through: u32) {
         if through > chunk {
             self.detours.insert([chunk, through]);

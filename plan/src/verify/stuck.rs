@@ -51,7 +51,7 @@ impl Walk<'_> {
         Site { rank, tb: block, op, inner, kind }
     }
 
-    /// What a block waits for, and the blocks that have still to do something that could end the wait.
+    /// What a block waits for, and the blocks that could still do something to end the wait.
     fn waits_for(&self, block: &Block, wait: Wait) -> (BlockedOn, BTreeSet<(u32, u32)>) {
         let (layout, contention) = (self.setting.layout, self.setting.contention);
         let rank = block.rank;
@@ -161,7 +161,7 @@ impl Walk<'_> {
     }
 }
 
-/// Blocks that wait for each other in a circle; else one that waits for what nobody will do.
+/// A block that waits for what nobody will do, if there is one; else blocks that wait for each other in a circle.
 fn cycle(blocked: &[Waiter]) -> Vec<usize> {
     if let Some(at) = blocked.iter().position(|waiter| waiter.for_whom.is_empty()) {
         return vec![at];

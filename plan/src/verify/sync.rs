@@ -121,7 +121,7 @@ impl Semaphore {
         }
     }
 
-    /// Takes a token where nobody contends; what it hands on, or `Err` while there is none.
+    /// Takes a token of a semaphore that nobody contends for, and gives what the token hands on; `Err` while there is no token.
     pub fn take(&mut self) -> Result<Option<Clock>, ()> {
         if self.initial > 0 {
             self.initial -= 1;

@@ -6,13 +6,13 @@ use std::collections::HashSet;
 /// A value: equal numbers are equal bits.
 pub(super) type ValueId = u32;
 
-/// Who combines values, and by which operator. Hardware adds in an order of its own, which may be another the next time; and a block
-/// may have it do so where another, which does not know of it yet, adds in software. So what different instructions have it combine
-/// are different bits.
+/// By which operator values are combined, and whether a switch does it. A switch adds in an order of its own, which may differ
+/// the next time; and one block may have the switch add where another, which does not know of it yet, adds in software. Therefore
+/// values that different instructions have a switch combine count as different bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct How {
     pub op: ReduceOp,
-    /// The block that has a switch combine, and the instruction by which; none in software.
+    /// The block and the instruction that have a switch combine the values; `None` in software.
     pub switch: Option<(u32, u32)>,
 }
 
@@ -33,7 +33,8 @@ pub(super) enum Origin<'a> {
     Combined(ReduceOp, &'a [ValueId]),
 }
 
-/// All values of a walk. Those of inputs, of memory before the first launch and of what users leave have numbers by their place.
+/// All values of a walk. Values of inputs, of memory before the first launch, and values that users leave are numbered by their
+/// place.
 #[derive(Debug)]
 pub(super) struct Values {
     cells: u32,
@@ -45,7 +46,7 @@ pub(super) struct Values {
     arguments: Vec<ValueId>,
     /// Positions in `combined`, plus 1, by hash; as many as a power of two, and at most half of them in use.
     table: Vec<u32>,
-    /// Numbers of what users leave in their outputs start here, and those of combined values.
+    /// The first number of the values that users leave in their outputs, and the first number of combined values.
     first_left: ValueId,
     first_combined: ValueId,
 }
@@ -186,7 +187,7 @@ pub(super) struct Leaves {
     pub operation: Option<ReduceOp>,
     /// Inputs, and values before the first launch.
     pub leaves: Vec<ValueId>,
-    /// A minimum or maximum that takes some of them more than once, which no other operation may.
+    /// Whether some of them are taken more than once, which only a minimum or maximum may do.
     pub repeats: bool,
 }
 

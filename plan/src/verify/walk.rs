@@ -59,7 +59,7 @@ pub(super) struct Walk<'a> {
     pub(super) kept: HashMap<u32, (super::promise::Wanted, u32)>,
     /// By launch and rank, the values of the outputs; of the last launch only.
     pub outputs: Vec<Vec<u32>>,
-    /// Of the rank whose outputs are looked at, the last chunk of a block that each cell came through; empty if all are whole.
+    /// For the rank whose outputs are looked at, the last chunk of a block that each cell came through; empty if all are whole.
     pub(super) through: Vec<u32>,
     /// By actor.
     pub log: Vec<Vec<Event>>,

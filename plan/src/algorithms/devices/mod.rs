@@ -137,10 +137,10 @@ fn find<A>(
 /// Choose an algorithm and its thread blocks for a message of `bytes` bytes on devices, in the given shape, whose blocks are
 /// at most `most` (at least 1).
 ///
-/// `bytes` is counted as [`select`](super::select()) does. Ranks that were not simulated are served as those simulated that
-/// are next to them by ratio, the larger of two equally near; several nodes as two. Where the larger buffer has a block for
-/// each rank, what counts is the block. All ranks of a call must give the same arguments. `None` for collectives without
-/// built-in algorithms, or, with several nodes, without hierarchical ones.
+/// `bytes` is counted as [`select`](super::select()) does. A number of ranks that was not simulated is served like the
+/// simulated one that is nearest by ratio, or the larger of two equally near; several nodes are served like two. Where the
+/// larger buffer has a block for each rank, the size of the block counts. All ranks of a call must give the same arguments.
+/// `None` for collectives without built-in algorithms, or, with several nodes, without hierarchical ones.
 pub fn select(
     class: DeviceClass,
     collective: &Collective,

@@ -11,8 +11,8 @@ use crate::simulate::{SimulateError, Topology, simulate};
 const BLOCKS: [usize; 3] = [1, 4, 16];
 /// The smallest and the largest message that is simulated; between them each is twice as large as the one before.
 const SIZES: (u64, u64) = (1 << 8, 1 << 30);
-/// A choice that takes at most so many times as long as the fastest one is as good: the one of the size before stays, else
-/// the one of the fewest thread blocks is taken.
+/// Choices that take at most this many times as long as the fastest count as equally good: among them, the choice of the
+/// size before stays, or else the one with the fewest thread blocks is taken.
 pub const AS_GOOD: f64 = 1.1;
 /// Bytes of an element.
 const ELEMENT: u64 = 4;
@@ -27,8 +27,8 @@ struct Candidate<A> {
 /// The steps of a choice for all ranks of a topology: each algorithm and number of thread blocks with the largest message it
 /// is for, from the smallest on; the last one is for all larger ones.
 ///
-/// Looked at are the built-in algorithms that keep the order of sums of the others, and those that leave it to a switch
-/// where the topology has multicast. Of each algorithm, more thread blocks are looked at as long as they help.
+/// It looks at the built-in algorithms that add in rank or node order and, where the topology has multicast, at those
+/// that leave the order to a switch. For each algorithm, it tries more thread blocks as long as they help.
 ///
 /// # Errors
 /// What the simulator refuses.

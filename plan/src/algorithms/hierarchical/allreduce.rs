@@ -118,7 +118,7 @@ fn raws(p: &ProgramBuilder, places: Places) -> Vec<Region<'_>> {
 /// The step across nodes: everyone sends its node's sum to its counterparts as packets, and adds up theirs.
 struct Exchange<'p> {
     places: Places,
-    /// Of the ranks that take part, on their nodes.
+    /// The numbers, on their nodes, of the ranks that take part.
     numbers: Range<usize>,
     /// Where a rank packs what its proxies send.
     packed: Vec<Region<'p>>,
@@ -166,7 +166,7 @@ pub fn zero_copy(shape: Shape) -> Result<Plan, BuildError> {
     let (p, places) = zero_copy_program("zero_copy", AllReduce, (ranks, nodes))?;
     let pieces = if nodes > 2 { nodes } else { 1 };
     let chunks = places.per_node * pieces;
-    // Of two nodes, one may be in the next launch while the other still reads what it received in this one.
+    // With two nodes, one may be in the next launch while the other still reads what it received in this one.
     let p = p.chunk_counts(chunks, chunks).double_scratch(nodes == 2);
     among(p, in_place, |p| {
         let inboxes = Inboxes::far(p, places, 1);

@@ -6,7 +6,7 @@ use crate::model::{Collective::Broadcast, Plan};
 /// The root sends its input to its neighbours and its counterparts, and these send it on to their neighbours; all as
 /// packets.
 ///
-/// Who sends hears from nobody otherwise, so those it sends to tell it that they have begun: that keeps it from being two
+/// A sender hears from nobody otherwise, so its receivers tell it that they have begun: that keeps it from running two
 /// launches ahead, where it would overwrite packets that nobody has read. It sends first and listens then. `blocks` thread
 /// blocks (at least 1) share the message.
 pub fn packets(shape: Shape) -> Result<Plan, BuildError> {
@@ -14,7 +14,7 @@ pub fn packets(shape: Shape) -> Result<Plan, BuildError> {
     let (p, places) = packet_program("packets", Broadcast, (ranks, nodes))?;
     rooted(p, root, in_place, |p| {
         let number = places.number(root);
-        // Of the root, what its proxies send; of the others, what they receive.
+        // The root's slot holds what its proxies send, the others' slots what they receive.
         let slot = |rank| p.scratch(rank, usize::from(rank != root || nodes > 1));
         let slots: Vec<_> = (0..ranks).map(slot).collect();
         for team in teams(p, blocks) {

@@ -6,7 +6,7 @@ use crate::model::{Collective::Gather, Plan};
 /// The rank of the root's number on each other node collects its node's inputs and sends them on to the root, in one put; all
 /// as packets. `blocks` thread blocks (at least 1) share each input, and put it by itself if they are several.
 ///
-/// Who sends hears from nobody otherwise, so those it sends to tell it that they have begun: that keeps it from being two
+/// A sender hears from nobody otherwise, so its receivers tell it that they have begun: that keeps it from running two
 /// launches ahead, where it would overwrite packets that nobody has read.
 ///
 /// Right in place, too: what stays on the root is copied onto itself then.

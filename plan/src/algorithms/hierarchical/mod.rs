@@ -18,9 +18,9 @@
 //! ranks get the same bits, but (over several nodes) not those of rank order. On one node these are ordinary plans
 //! without ports.
 //!
-//! What a proxy has yet to read may not change. A rank may write its own packets again once its counterparts have
-//! answered in the next launch, which two halves of scratch outlast, so that small messages need no flush. Where others
-//! write the source, or it is a caller's buffer, the launch ends with one.
+//! Memory that a proxy has yet to read may not change. A rank may overwrite its own packets once its counterparts have
+//! answered in the next launch, and two halves of scratch keep them that long, so small messages need no flush. If
+//! others write the source, or it is a caller's buffer, the launch ends with a flush.
 
 pub mod allgather;
 pub mod allreduce;
@@ -85,7 +85,8 @@ impl Places {
         self.of_node(rank).filter(move |&other| other != rank)
     }
 
-    /// The others of the node for the one of this number, and that one for them.
+    /// The peers of `rank` in a star inside its node: all other ranks of the node if it has this number itself, else
+    /// only the rank that has.
     fn spokes(self, rank: usize, number: usize) -> impl Iterator<Item = usize> + Clone {
         let hub = self.rank(self.node(rank), number);
         self.neighbours(rank).filter(move |&other| rank == hub || other == hub)
@@ -157,7 +158,7 @@ impl Links {
         Links::new(places, peers, |a, b| p.channel(a, b))
     }
 
-    /// Memory channels between the one of this number on each node and the others there.
+    /// Memory channels between the rank of this number on each node and the other ranks of that node.
     fn spokes(p: &ProgramBuilder, places: Places, number: usize) -> Self {
         let peers = |rank| places.spokes(rank, number);
         Links::new(places, peers, |a, b| p.channel(a, b))
@@ -337,8 +338,8 @@ impl<'p> Inboxes<'p> {
     }
 }
 
-/// What a thread block moves from one place to another as large: all at once, or, of a block that shares the work, its part of
-/// each chunk, which is another than its part of the whole.
+/// The moves by which a thread block copies one region to another of the same size: all at once or, if blocks share the work,
+/// its part of each chunk, which is not its part of the whole.
 fn pieces(tb: &Block<'_>, from: Region<'_>, to: Region<'_>) -> Vec<(Chunks, Chunks)> {
     match tb.is_slice() {
         true => (0..from.len()).map(|at| (from.chunk(at), to.chunk(at))).collect(),

@@ -5,7 +5,7 @@ use crate::model::{Collective::Reduce, Plan};
 
 /// The rank of the root's number on each node collects its node's inputs and sends their sum to the root; all as packets.
 ///
-/// Who sends hears from nobody otherwise, so those it sends to tell it that they have begun: that keeps it from being two
+/// A sender hears from nobody otherwise, so its receivers tell it that they have begun: that keeps it from running two
 /// launches ahead, where it would overwrite packets that nobody has read. `blocks` thread blocks (at least 1) share the
 /// message.
 pub fn packets(shape: Shape) -> Result<Plan, BuildError> {

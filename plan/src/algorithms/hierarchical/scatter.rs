@@ -6,7 +6,7 @@ use crate::model::{Collective::Scatter, Plan};
 /// The root sends each counterpart the blocks of its node in one put, and these pass them on to their neighbours; all as packets.
 /// `blocks` thread blocks (at least 1) share each block of data, and put it by itself if they are several.
 ///
-/// Who sends hears from nobody otherwise, so those it sends to tell it that they have begun: that keeps it from being two
+/// A sender hears from nobody otherwise, so its receivers tell it that they have begun: that keeps it from running two
 /// launches ahead, where it would overwrite packets that nobody has read. It sends first and listens then.
 ///
 /// Right in place, too: what stays on the root is copied onto itself then.

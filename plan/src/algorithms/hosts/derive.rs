@@ -1,14 +1,15 @@
-//! What measured times say: the algorithm that is the fastest, by size, without what is but noise.
+//! Derives from measured times which algorithm is the fastest, by size, and ignores what is only noise.
 //!
-//! Of all ways to give each measured size an algorithm, the one with the least loss is taken: what each loses against the
-//! fastest of its size, and a price for each change from one algorithm to another. So an algorithm takes over where that saves
-//! more than it costs, at one size or at several neighbouring ones together, and one odd measurement changes nothing.
+//! Of all ways to give each measured size an algorithm, the one with the least total loss is taken. The total is the sum of
+//! what each algorithm loses against the fastest at its size, and of a price for each change from one algorithm to another. So
+//! an algorithm takes over where that saves more than it costs, at one size or at several neighbouring ones together, and one
+//! odd measurement changes nothing.
 
 use super::Step;
 use crate::algorithms::{Algorithm, Rooted, SumOrder};
 
-/// What a change costs, in parts of the time that the fastest of a size takes: one odd size between two others must be lost by
-/// twice as much, one at an end by as much.
+/// The price of a change, as a fraction of the fastest time at a size. A single odd size between two others takes two changes,
+/// so the others' algorithm must lose twice as much there; one at an end takes one.
 const CHANGE: f64 = 0.25;
 
 /// What was measured at a size.
@@ -20,10 +21,10 @@ pub struct Timed<A = Algorithm> {
     pub times: Vec<(A, u64)>,
 }
 
-/// The steps that these sizes ask for, which rise: each algorithm with the largest message that was measured to be for it, and
-/// the last one for all larger ones. None where nothing was measured.
+/// The steps for these sizes, which must rise: each algorithm with the largest measured message that it is for, and the last
+/// algorithm for all larger messages as well. There are no steps where nothing was measured.
 ///
-/// Looked at are algorithms that were measured at all sizes and keep the order of sums of the others.
+/// It considers only algorithms that were measured at all sizes and that add in rank or node order.
 pub fn derive(sizes: &[Timed]) -> Vec<Step> {
     let in_order = |one: &Algorithm| matches!(one.sum_order(), SumOrder::Ranks | SumOrder::Nodes);
     of(sizes, Algorithm::ALL.into_iter().filter(in_order))
@@ -34,7 +35,7 @@ pub fn derive_rooted(sizes: &[Timed<Option<Rooted>>]) -> Vec<Step<Option<Rooted>
     of(sizes, std::iter::once(None).chain(Rooted::ALL.map(Some)))
 }
 
-/// The steps, of those of `all` that were measured at all sizes; the earlier one where nothing tells between two.
+/// The steps, from the algorithms of `all` that were measured at all sizes; of two that are equally good, the earlier one.
 fn of<A: Copy + PartialEq>(sizes: &[Timed<A>], all: impl Iterator<Item = A>) -> Vec<Step<A>> {
     let timed = |one: &Timed<A>, algorithm| one.times.iter().any(|(known, _)| *known == algorithm);
     let candidates: Vec<A> =
@@ -67,7 +68,7 @@ fn losses<A: PartialEq>(timed: &Timed<A>, candidates: &[A]) -> Vec<f64> {
 /// By size the position of the candidate to take, with the least loss of all; of equal ones one with fewer changes.
 fn least<A: PartialEq>(sizes: &[Timed<A>], candidates: &[A]) -> Vec<usize> {
     let mut lost = vec![0.0; candidates.len()];
-    // By size and candidate, whom it follows.
+    // By size and candidate, the candidate of the size before that it follows.
     let mut follows: Vec<Vec<usize>> = Vec::new();
     for timed in sizes {
         let Some((best, least)) = first_least(&lost) else { return Vec::new() };

@@ -58,8 +58,8 @@ pub fn measured() -> &'static [Rule] {
     table::RULES
 }
 
-/// Those of gather and scatter that were measured: by a plan of their own, or, where there is none, by the blocks of
-/// [`alltoallv`](super::alltoallv), which stay inside a node.
+/// The measured rules of gather and scatter. A step names a plan of their own or, if it is `None`, stands for the
+/// blocks of [`alltoallv`](super::alltoallv), which stay inside a node.
 pub fn measured_rooted() -> &'static [Rule<Option<Rooted>>] {
     table::ROOTED
 }
@@ -69,7 +69,7 @@ pub fn predicted() -> &'static [Rule] {
     predicted::RULES
 }
 
-/// Those of what [`measured_rooted`] has rules of.
+/// The predicted rules of gather and scatter, with steps like those of [`measured_rooted`].
 pub fn predicted_rooted() -> &'static [Rule<Option<Rooted>>] {
     predicted::ROOTED
 }
@@ -98,15 +98,16 @@ impl Place {
     pub fn of(shape: Shape) -> Self {
         let nodes = shape.nodes.max(1);
         let per_node = (shape.ranks / nodes).max(1);
-        // A rank that is alone on its node has nobody to share its cores with; those that but count as alone go by that, too.
+        // A rank that is alone on its node shares its cores with nobody; ranks that only count as alone on theirs are treated
+        // alike.
         let alone = nodes > 1 && per_node == 1;
         let crowded = shape.handshake == Handshake::Hub && !alone;
         Place { crowded, nodes: nodes.min(2), per_node }
     }
 }
 
-/// The rule for ranks in such a place: that for the number of them on a node which is next to theirs by ratio, the larger of
-/// two equally near. Of what was measured and what is predicted for the same ranks, what was measured.
+/// The rule for ranks in such a place: the one whose number of ranks per node is nearest to theirs by ratio, or the larger
+/// of two equally near. For the same ranks, a measured rule goes before a predicted one.
 pub fn rule(collective: &Collective, place: Place) -> Option<&'static Rule> {
     near(|| measured().iter().chain(predicted()), collective, place)
 }
@@ -146,8 +147,9 @@ pub(super) fn select(collective: &Collective, bytes: u64, shape: Shape) -> Optio
     Some(Choice { algorithm: rule.at(bytes, shape.ranks)?, shape })
 }
 
-/// The plan that serves a gather or a scatter on hosts, whose larger buffer, the root's, has so many bytes; over several nodes
-/// there is one. `None`: the blocks of [`alltoallv`](super::alltoallv) do, as inside a node where nobody has measured.
+/// The plan that serves a gather or a scatter on hosts, where the root's buffer, the larger one, has `bytes` bytes; over
+/// several nodes there always is one. `None` means that the blocks of [`alltoallv`](super::alltoallv) serve it, as they do
+/// inside a node where nobody has measured.
 pub fn select_rooted(collective: &Collective, bytes: u64, shape: Shape) -> Option<Choice<Rooted>> {
     let rule = rule_rooted(collective, Place::of(shape))?;
     Some(Choice { algorithm: rule.at(bytes, shape.ranks)??, shape })

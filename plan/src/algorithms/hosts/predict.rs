@@ -32,8 +32,8 @@ pub fn host() -> Result<Topology, TopologyError> {
     Topology::parse(HOST)
 }
 
-/// As many such machines as a place has nodes, each with a core for each of its ranks; where ranks share cores, parts of one
-/// machine, whose cores the nodes have evenly.
+/// As many such machines as a place has nodes, each with a core for each of its ranks. If ranks share cores, the nodes are
+/// parts of one machine instead, and divide its cores evenly.
 #[must_use]
 pub fn placed(host: &Topology, place: Place) -> Topology {
     let Place { crowded, nodes, per_node } = place;
@@ -80,8 +80,8 @@ pub fn predict_rooted(
     Ok(derive_rooted(&timed(topology, collective, own.chain(near.then_some(None)), plan)?))
 }
 
-/// A gather or a scatter by its blocks, as [`alltoallv`](crate::algorithms::alltoallv) moves them, whose plan would be simulated
-/// with blocks for everyone: without those that are empty then.
+/// A gather or a scatter by the blocks that [`alltoallv`](crate::algorithms::alltoallv) moves for it. The plan of that would be
+/// simulated with blocks between all ranks; this one leaves out those that are empty here.
 fn blocks(collective: &Collective, shape: Shape) -> Result<Plan, BuildError> {
     let Shape { ranks, root, blocks, handshake, .. } = shape;
     let gathers = *collective == Collective::Gather;

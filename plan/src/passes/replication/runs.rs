@@ -148,8 +148,8 @@ fn of_op(
     }
 }
 
-/// The positions of an operation's pairs of one source and one destination, of which each is moved by itself; one none
-/// if all operands belong together.
+/// The positions of an operation's pairs, each of one source and one destination, if it moves each pair by itself; a
+/// single `None` if all its operands belong together.
 fn pairs(op: &Op) -> Vec<Option<usize>> {
     use OpKind::*;
     match op.kind {
@@ -207,7 +207,7 @@ impl Cuts {
         inside
     }
 
-    /// Divides what is moved to or from what is divided; whether anything was left to divide.
+    /// Passes cuts on to the runs that are moved to or from a divided run. Returns whether it made any new cut.
     fn spread(&mut self, units: &[Unit]) -> Result<bool, Meeting> {
         let mut changed = false;
         for unit in units {

@@ -15,7 +15,7 @@
 //!   a path through all blocks that meet.
 //! - Plans with runtime sizes have one chunk a block, and plans without canonical sizes one size and a doubt (`plain`).
 //!
-//! Whatever of this does not hold of a plan is a doubt: the plan may be refuted then, but not proven.
+//! If some of this does not hold for a plan, that is a doubt: the plan may then be refuted, but not proven.
 
 mod family;
 mod meetings;
@@ -56,7 +56,8 @@ pub(super) struct Grid {
     pub cuts: Vec<u64>,
 }
 
-/// The sizes to look at for a proof about the plan that was lowered to `layout`, of which blocks contend for counters or not.
+/// The sizes to look at for a proof about the plan that was lowered to `layout`; `contended` says whether its blocks contend
+/// for counters.
 pub(super) fn cases(layout: &Layout, contended: bool) -> Cases {
     if layout.runtime_sizes {
         return plain::runtime(layout);

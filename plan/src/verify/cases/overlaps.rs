@@ -79,7 +79,7 @@ impl Search<'_> {
         }
     }
 
-    /// Checks that no two ranges overlap of which one is written; they come by their first chunk.
+    /// Checks that no two ranges overlap if one of them is written; `ranges` come in the order of their first chunks.
     fn apart(&mut self, ranges: impl Iterator<Item = (Range<u64>, Touched)>) {
         // The ranges so far that reach furthest, of all and of those that are written.
         let mut furthest: [Option<(u64, Touched)>; 2] = [None; 2];
