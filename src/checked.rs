@@ -7,8 +7,8 @@ use antiphon_executor::{
 };
 use std::marker::PhantomData;
 
-/// A call of a rank whose buffers are on its device, and as long as the call takes. While it lives it borrows them: those that
-/// are written exclusively.
+/// A call of a rank that was checked: its buffers are on the rank's device, and as long as the call needs. While it lives it
+/// borrows them, and exclusively those that are written.
 pub(crate) struct Checked<'b> {
     call: Call,
     buffers: PhantomData<&'b mut [u8]>,

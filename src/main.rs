@@ -13,8 +13,8 @@ const LOG: &str = "ANTIPHON_LOG";
 /// kernel that waits for it. The driver's own number is 8, the most there are 32.
 const QUEUES: (&str, &str) = ("CUDA_DEVICE_MAX_CONNECTIONS", "32");
 
-/// Has the driver of CUDA load code where a module is loaded. Its own way is to do so where a kernel is first launched: that waits
-/// for the kernels that run, which may wait for the very rank that launches.
+/// Has the CUDA driver load code when a module is loaded. By default it does so when a kernel is first launched, which waits for
+/// running kernels, and those may wait for the very rank that launches.
 const LOADING: (&str, &str) = ("CUDA_MODULE_LOADING", "EAGER");
 
 fn main() -> ExitCode {

@@ -57,7 +57,7 @@ pub(super) struct Walk<'a> {
     pub(super) repeats: bool,
     /// Reductions that were found to be what is wanted.
     pub(super) kept: HashMap<u32, (super::promise::Wanted, u32)>,
-    /// By launch and rank, the values of the outputs; of the last launch only.
+    /// By rank, the values of its output after its latest launch.
     pub outputs: Vec<Vec<u32>>,
     /// For the rank whose outputs are looked at, the last chunk of a block that each cell came through; empty if all are whole.
     pub(super) through: Vec<u32>,

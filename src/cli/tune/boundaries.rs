@@ -4,7 +4,7 @@
 use antiphon::executor::selection::table::{Setting, Table, Times};
 use std::ops::RangeInclusive;
 
-/// Of neighbours, the larger is at most so many times as large, as a fraction, for a line between their times to do.
+/// A line between the times of two neighbours is good enough if the larger size is at most this fraction of the smaller.
 const NEAR: (u64, u64) = (5, 4);
 /// How many times as long as the fastest at a size another may take and be as good there. Where each of two neighbours'
 /// fastest is as good at the other, it does not matter which is taken between them.

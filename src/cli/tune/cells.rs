@@ -69,8 +69,8 @@ pub struct Cells {
     idle: Vec<Option<String>>,
 }
 
-/// How long the blocks are of a plan with runtime sizes that serves such calls: of a gather or scatter those between rank 0,
-/// its root, and the others, and but for in place that which rank 0 keeps.
+/// The block lengths with which a plan of runtime sizes serves such calls. For a gather or scatter, the blocks between rank
+/// 0, the root, and the others are filled, and also, unless in place, the one that rank 0 keeps.
 fn rule(setting: &Setting, bytes: u64, element: u64) -> Rule {
     let Setting { ref collective, ranks, in_place, .. } = *setting;
     let moves: fn(u32, u32) -> bool = match collective {

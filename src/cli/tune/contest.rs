@@ -30,7 +30,7 @@ impl Contest {
         self.passes.push(pass);
     }
 
-    /// Who is to be measured again: those that may be the fastest, and who is not far behind. Nobody, if that is settled.
+    /// The candidates to be measured again: those that may be the fastest, and those not far behind; none if it is settled.
     pub fn again(&self) -> Vec<usize> {
         let Some(first) = self.passes.first() else { return Vec::new() };
         let all: Vec<Option<u64>> = (0..first.len()).map(|one| self.median(one)).collect();

@@ -9,8 +9,8 @@ use std::ops::RangeInclusive;
 /// is the faster in the next one.
 const CLOSE: f64 = 2.0;
 
-/// The sizes of such calls, of those `within`, that were measured in fewer than `moments` and are to be once more, since another
-/// candidate is close to the fastest.
+/// The sizes `within` a range at which such calls were measured in fewer than `moments` and are to be measured once more, since
+/// another candidate is close to the fastest.
 pub fn close(
     table: &Table,
     setting: &Setting,

@@ -143,8 +143,8 @@ pub(crate) fn abort(mesh: &Mesh, group: &Group, reason: &str) {
     mesh.tell_abort(&group.members, &Frame { group: group.id, stream: only, ..frame });
 }
 
-/// Speaks for a rank in a group without being an end of it, for what the control thread calls: the last end to go says goodbye, which
-/// takes time, while the process may be ending already. Once the rank has said goodbye, it says nothing.
+/// Speaks for a rank in a group without being an end of it, for code that the control thread calls: dropping the last end says
+/// goodbye, which takes time, while the process may be ending already. Once the rank has said goodbye, a voice says nothing.
 #[derive(Clone)]
 pub struct Voice {
     mesh: Weak<Mesh>,

@@ -173,8 +173,8 @@ pub(crate) fn next_call(mesh: &Mesh) -> Option<Call> {
     }
 }
 
-/// A loss or abort that a handler has not been told. Who came first hears first: a program may leave for what it hears by a group that
-/// was made for another one, and the other is to know of it by then.
+/// A loss or abort that a handler has not been told. Handlers that came first hear first: a program may leave because of what it
+/// hears through a group that was made for another one, and the other group's handler is to know by then.
 fn untold(state: &mut State, me: u32) -> Option<Call> {
     let mut channels: Vec<_> = state.inbox.channels.values_mut().collect();
     channels.sort_unstable_by_key(|channel| match channel {

@@ -50,7 +50,7 @@ impl Late {
     }
 }
 
-/// What a rank says that has waited so long for others, in an operation of this name; they must be some.
+/// What a rank says when it has waited this long for others in an operation of this name; `missing` must not be empty.
 pub fn overdue(rank: u32, doing: &str, waited: Duration, missing: &[PeerName]) -> String {
     let (seconds, missing) = (waited.as_secs(), Names(missing));
     format!(

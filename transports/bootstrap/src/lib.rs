@@ -18,10 +18,10 @@
 //! error names the ranks and processes to blame ([`BootstrapError`]). One that goes on for long warns of whom it waits for ([`Late`]).
 //!
 //! # Threads
-//! One control thread per process serves all meshes. It starts with the first mesh and stays parked afterwards. All
-//! handlers run on it, one at a time, so a handler must not block; a blocking bootstrap call inside a handler returns
-//! [`BootstrapError::InsideHandler`] instead of hanging. A handler speaks by a [`Voice`]: if it held an end, and that were the last, the
-//! goodbye would be said on this thread, for which no process waits that ends.
+//! One control thread per process serves all meshes. It starts with the first mesh and stays parked afterwards. All handlers run
+//! on it, one at a time, so a handler must not block; a blocking bootstrap call inside a handler returns
+//! [`BootstrapError::InsideHandler`] instead of hanging. A handler speaks by a [`Voice`]: if it held an end, and that was the
+//! last one, the goodbye would be said on this thread, for which an ending process does not wait.
 //!
 //! # Trust
 //! Links between processes of one node use abstract Unix sockets, whose names hold 128 random bits and vanish with the job. The
@@ -69,7 +69,7 @@ pub use local::{in_process, in_process_with};
 /// How long a blocking call waits where nothing else was asked for.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Most ranks of a job: what is mistaken for a number of ranks should not take all memory.
+/// The most ranks of a job, so that something that is mistaken for a number of ranks does not take all memory.
 pub const MOST_RANKS: u32 = 1 << 20;
 
 /// One message to a peer's handler.
@@ -110,9 +110,9 @@ pub struct PeerInfo {
 pub trait Handler: Send + Sync {
     /// A message from rank `from`.
     fn message(&self, from: u32, tag: u32, payload: &[u8], descriptors: Vec<OwnedFd>);
-    /// Rank `peer` died or its link broke; called once for each, after the last message from it. Of a rank on another
-    /// node that this one has no link to, the word comes by the rank that watches all. A peer that closes
-    /// its bootstrap in good order is not lost.
+    /// Rank `peer` died or its link broke; called once for each, after the last message from it. If this rank has no
+    /// link to it, as may be between nodes, it hears of the loss from the rank that watches all. A peer that closes its
+    /// bootstrap in good order is not lost.
     fn peer_lost(&self, peer: u32, why: &Lost);
     /// Rank `by` called [`Bootstrap::abort`] on this group; called once, and not on the rank that aborts.
     fn aborted(&self, by: u32, reason: &str);
@@ -191,13 +191,13 @@ pub trait Bootstrap: Send + Sync {
     /// under way may still finish.
     fn unsubscribe(&self, channel: u64);
 
-    /// This rank is through with the group for good: it neither uses an end of it again nor makes it again. The others hear of it: for
-    /// them it has [left](Self::has_left) the group, though it may go on in others. What has to be known of a
-    /// group for its calls to go on where they were is forgotten in time, which it is not of one that nobody lets go of.
+    /// Says that this rank is through with the group for good: it neither uses an end of it again nor makes it again. The others
+    /// hear of this: for them the rank has [left](Self::has_left) the group, though it may go on in other groups. What it takes
+    /// to continue the calls of such a group is forgotten in time; it is never forgotten for a group that nobody lets go of.
     fn let_go(&self) {}
 
-    /// Says goodbye to all ranks of the job, as the end of the last object of it does: for processes that end, whose objects nobody
-    /// drops. No end of it is of use then.
+    /// Says goodbye to all ranks of the job, as dropping the last object of the job does. It is for processes that end without
+    /// dropping their objects; no end is of use afterwards.
     fn farewell(&self) {}
 
     /// A bootstrap among some of the ranks, on the same links; `members[i]` becomes rank `i`. All members pass the same
@@ -208,8 +208,8 @@ pub trait Bootstrap: Send + Sync {
     /// `BadGroup`.
     fn group(&self, id: u64, members: &[u32]) -> Result<Arc<dyn Bootstrap>>;
 
-    /// This end of the same group, whose calls, and those of groups made of it, wait so long for the others. What counts for one counts
-    /// for the other: the order of collective calls, subscriptions, aborts.
+    /// This end of the same group with another time limit: its calls, and those of groups made of it, wait for the others for at
+    /// most `limit`. Both ends share everything else: the order of collective calls, subscriptions, aborts.
     fn within(&self, limit: Duration) -> Arc<dyn Bootstrap>;
 
     /// Ends all waits of this group, here and on all its ranks, and tells the peers' handlers. Final: later calls fail
@@ -217,7 +217,7 @@ pub trait Bootstrap: Send + Sync {
     /// touched.
     fn abort(&self, reason: &str);
 
-    /// What speaks for this rank in the group without being an end of it: for handlers, and what they call.
+    /// A voice that speaks for this rank in the group without being an end of it, for handlers and what they call.
     fn voice(&self) -> Voice;
 
     /// Whether the group is whole.
@@ -252,8 +252,8 @@ pub trait Bootstrap: Send + Sync {
         self.peer(rank).map(|peer| peer.node)
     }
 
-    /// The node that `rank` runs on whatever it counts as: another than [`node_of`](Self::node_of) says only where somebody has
-    /// ranks of one node count as on several. Numbers are no others'.
+    /// The node that `rank` really runs on. It differs from [`node_of`](Self::node_of) only where somebody has ranks of one
+    /// node count as on several. These numbers compare with each other alone.
     ///
     /// # Errors
     /// `NoSuchRank`.

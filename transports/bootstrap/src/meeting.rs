@@ -24,11 +24,11 @@ pub(crate) const REST: Duration = Duration::from_millis(100);
 /// For how long a rank may lack descriptors before it gives the job up: less than neighbours wait for each other's proofs, so that
 /// none of them takes this rank for one of another node meanwhile.
 const FULL: Duration = Duration::from_secs(2);
-/// After so long without another try that failed nobody knows whether there is room again.
+/// How long a failed try counts: if no other try fails in this time, nobody knows whether there is room again.
 const STALE: Duration = Duration::from_millis(500);
 /// Longer than any job waits, and short enough for every clock.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
-/// Connections of which nobody knows yet whose they are, kept beyond one a rank; the oldest goes first.
+/// How many connections whose other end is not known yet are kept beyond one for each rank; the oldest goes first.
 pub(crate) const STRANGERS: usize = 64;
 
 /// When a limit that begins `now` is over. A limit may be of any length: one that no clock reaches is never over.
@@ -76,7 +76,8 @@ impl Lack {
         }
     }
 
-    /// What an attempt to reach another rank says of that one: nothing for want of room here, and it is to be made again.
+    /// What an attempt to reach another rank says about that rank; `None` if there is no room for it here, and it is to
+    /// be made again.
     pub fn reached<T>(
         &mut self,
         attempt: std::result::Result<T, Errno>,

@@ -15,8 +15,8 @@ use crate::inbox::Inbox;
 use crate::sync::lock;
 use crate::{PeerInfo, Result};
 
-/// Groups that were let go of of which something is remembered, and for each rank so many more: a communicator that goes lets go of
-/// some with each. It is more than peers are ever behind.
+/// How many groups are remembered that were let go of, and how many more for each rank, since a communicator that goes lets go of
+/// some with each rank. Peers are never that many groups behind.
 const MOST_LEFT: usize = 1024;
 const MOST_LEFT_FOR_EACH: usize = 16;
 /// How long a closing mesh waits for threads that are sending.
@@ -66,7 +66,7 @@ pub(crate) struct State {
     pub closed: bool,
     /// Threads that are sending what they found due.
     pub unsent: usize,
-    /// Groups that were let go of meanwhile, with their members, who are told once that is done.
+    /// Groups that were let go of while threads were sending, with the members to tell of it once those are done.
     departures: Vec<(u64, Vec<u32>)>,
     pub rounds: Rounds,
     pub inbox: Inbox,
@@ -81,8 +81,8 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// This rank has no part in a group any more. Of what is so for long no more is to come, and it is forgotten; the caller drops
-    /// what comes back without the lock.
+    /// Notes that this rank has no part in a group any more. Groups that were left long ago are forgotten, since nothing more is
+    /// to come of them; the caller drops the returned value without the lock.
     pub fn leave(&mut self, group: u64) -> impl Sized + use<> {
         self.left.push_back(group);
         let over = self.left.len().saturating_sub(self.most_left);
@@ -202,8 +202,8 @@ impl Mesh {
         }
     }
 
-    /// Sends what was found due under the lock, without it. Until that is done the mesh does not close, and no group is left: a
-    /// result that a waiter sees here must reach the others before this rank's goodbye.
+    /// Sends, without holding the lock, what was found due under it. Until that is done the mesh does not close, and no group
+    /// is left: a result that a waiter sees here must reach the others before this rank's goodbye.
     pub fn send_out(&self, mut state: MutexGuard<'_, State>, out: Out) {
         if out.is_empty() && state.departures.is_empty() {
             return;
@@ -269,7 +269,7 @@ impl Mesh {
             return Ok(());
         }
         if state.has_left(frame.group) {
-            // Who writes there does not know, or would not wait for an answer.
+            // The sender does not know of this, or else it would not wait for an answer.
             state.departures.push((frame.group, vec![from]));
         }
         let State { rounds, absent, inbox, .. } = &mut *state;
@@ -314,7 +314,8 @@ impl Mesh {
         let reason = String::from_utf8_lossy(&abort.payload).into_owned();
         let group = abort.group;
         state.aborted.insert(group, Abort { by, reason, only: abort.stream });
-        // Who comes to it later hears of the abort first, and does not ask for what was sent to it before.
+        // If this rank comes to the group later, it hears of the abort first, and does not ask for what was sent to the
+        // group before.
         let ended = (!state.has_joined(group)).then(|| {
             state.rounds.forget(group);
             (state.inbox.forget(group), state.leave(group))

@@ -51,8 +51,8 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
     Ok(listed()?.into_iter().map(|one| one.known).collect())
 }
 
-/// The addresses of this host that stand for `address` among those in its network: those of interfaces with a carrier whose
-/// network has both, and by which packets from them leave. `address` is among them if it is this host's.
+/// The addresses of this host that can take the place of `address`: those in the same network whose interface has a carrier
+/// and sends the packets from them. `address` is among them if it is this host's.
 ///
 /// Two interfaces in one network need a rule by source address: without it packets of both leave by one of them, and hosts
 /// that look at where packets come from drop what comes by the other.
@@ -76,7 +76,7 @@ fn leaves_by_own(own: &Interface, to: IpAddr) -> bool {
     number != 0 && route::interface_of(own.address, to).is_ok_and(|by| by == number)
 }
 
-/// An address in the network of one of this host's that is none of this host's.
+/// An address in the network of `address`, which is this host's, that is not this host's.
 fn neighbour(all: &[Listed], address: IpAddr) -> Option<IpAddr> {
     let bits = all.iter().find(|one| one.known.address == address)?.bits;
     let (own, width) = match address {

@@ -1,12 +1,11 @@
 //! What a channel is, and what a transport offers: the traits that every transport implements.
 //!
-//! A plan's channel *type* says what semantics it needs ([`ChannelKind`]); a [`Transport`] says which peers it
-//! reaches and at what cost; the [`Registry`] picks. One that maps memory is a [`Mapping`]. Opening has two phases and
-//! nothing blocks inside: a rank registers memory and sends the [`Offer`]; the peer accepts it, and from then on opens any
-//! buffer inside it as a [`Handle`], one of a closed set of kinds that engines know how to use. What a port channel's
-//! transport does instead, its crate says. [`interface`] and [`topology`] have what all that go over a
-//! network choose it by, [`outage`] what lets their connections outlive one, and [`room`] what tells a want of descriptors from
-//! a peer that is not there.
+//! A plan's channel *type* says what semantics it needs ([`ChannelKind`]); a [`Transport`] says which peers it reaches and at
+//! what cost; the [`Registry`] picks. One that maps memory is a [`Mapping`]. Opening has two phases and nothing blocks inside:
+//! a rank registers memory and sends the [`Offer`]; the peer accepts it, and from then on opens any buffer inside it as a
+//! [`Handle`], one of a closed set of kinds that engines know how to use. The crate of port channels says what their transport
+//! does instead. For everything that goes over a network, [`interface`] and [`topology`] help to choose it, [`outage`] lets
+//! connections outlive an outage of it, and [`room`] tells a want of descriptors from a peer that is not there.
 
 mod error;
 mod handle;

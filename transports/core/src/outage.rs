@@ -7,11 +7,11 @@ const PAUSE: libc::c_int = 1000;
 /// `TCP_RTO_MAX_MS` of Linux 6.15.
 const RTO_MAX: libc::c_int = 44;
 
-/// Has the kernel repeat each second, on a TCP connection, what is not acknowledged. By itself it doubles the pause each time: after 6 s without a
-/// network it comes back at 12 s, and a connection with a `TCP_USER_TIMEOUT` of 10 s is given up before that, though the network may be
-/// back since 7 s.
+/// Has the kernel repeat every second, on a TCP connection, what is not acknowledged. By itself, the kernel doubles the pause
+/// each time: after its try at 6 s without a network, the next one is at 12 s, and a connection with a `TCP_USER_TIMEOUT` of 10 s
+/// is given up before that, though the network may have been back since 7 s.
 ///
-/// Kernels before 6.15 cannot: there the outage that a connection survives is as much shorter.
+/// Kernels before 6.15 cannot do this: there a connection survives only outages that are shorter by that much.
 pub fn retry_each_second(socket: &OwnedFd) {
     let pause = PAUSE;
     let bytes = size_of_val(&pause) as libc::socklen_t;

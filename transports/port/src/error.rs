@@ -70,7 +70,7 @@ pub enum WireError {
 }
 
 impl WireError {
-    /// What happened, without the rank at the other end: for who names it, by the number that it has there.
+    /// What happened, without the rank at the other end, for callers that name that rank by a number of their own.
     pub fn reason(&self) -> String {
         match self {
             WireError::Lost { wire, reason, .. } => {

@@ -142,9 +142,9 @@ pub const fn bytes(capacity: u64) -> u64 {
     (capacity + FIRST as u64) * size_of::<Line>() as u64
 }
 
-/// Where requests are consumed that a device produces: `memory` is zeroed, begins with a FIFO of `capacity` requests, and is
-/// reached by both at any time ([`antiphon_hal::Device::pinned`]). The device may keep the producers' line in memory of its
-/// own; then it learns that the FIFO is closed when it finds it full.
+/// The consumer of requests that a device produces. `memory` is zeroed, begins with a FIFO of `capacity` requests, and can
+/// be reached by both at any time ([`antiphon_hal::Device::pinned`]). The device may keep the producers' line in memory of
+/// its own; then it learns that the FIFO is closed when it finds it full.
 ///
 /// # Errors
 /// [`HalError::Invalid`] for a capacity that is no power of two from 2 on, and for memory that is too short for it or does not
@@ -169,8 +169,8 @@ pub fn consumer(memory: Arc<dyn Memory>, capacity: u64) -> Result<Consumer, HalE
 pub struct Producer(Arc<Lines>);
 
 impl Producer {
-    /// Produces a request; its number. Waits while the FIFO is full. One that is produced while the FIFO is being closed may
-    /// get a number and not be carried out.
+    /// Produces a request and returns its number. Waits while the FIFO is full. One that is produced while the FIFO is being
+    /// closed may get a number and not be carried out.
     ///
     /// # Errors
     /// [`Closed`], if nobody consumes any more.

@@ -54,7 +54,7 @@ pub fn load(path: &Path) -> Result<Arc<dyn WireDriver>, WireError> {
     // A name without a slash would be looked up elsewhere.
     let absolute = std::path::absolute(path)
         .map_err(|error| unavailable(format!("{shown}: {error}"), "give an absolute path"))?;
-    // SAFETY: a plugin's initialisers run; that they may is what naming it as a plugin says.
+    // SAFETY: this runs the plugin's initialisers, which whoever names it as a plugin allows.
     let library = unsafe { Library::open(Some(&absolute), RTLD_NOW | RTLD_LOCAL) };
     let library = library.map_err(|error| {
         let cure = "install the libraries it needs, or build it for this machine";

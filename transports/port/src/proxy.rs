@@ -150,7 +150,7 @@ impl Attended {
         if moved && !self.moved.load(Ordering::Relaxed) {
             self.moved.store(true, Ordering::Release);
             if self.state.load(Ordering::Acquire) & !DEAF == 0 {
-                // No driver will leave, so that nobody else would ask.
+                // There is no driver that will leave, so nobody else would ask for a visit.
                 self.soon();
             }
         }

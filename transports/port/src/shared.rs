@@ -1,7 +1,7 @@
-//! The shared wire: ranks of one machine that count as on different nodes. Memory of the host is what they share, and nothing else.
+//! The shared wire: ranks of one machine that count as on different nodes. They share memory of the host, and nothing else.
 //!
-//! A region is mapped by whoever hears of it, so that posting is copying, as on the local wire. But the ranks are no neighbours: each
-//! is told of regions by the link, and only of those that wires know.
+//! Whoever hears of a region maps it, so that posting is copying, as on the local wire. But the ranks do not count as neighbours:
+//! each hears of regions over the link, and only of those that wires know.
 
 use crate::WireError;
 use crate::local::{LocalLink, MappedRegions};

@@ -44,11 +44,11 @@ pub struct Settings {
     /// The network interface to use, by its name, an address of it, or an address prefix (`10.1.0.0/16`, `10.1.`); `None`
     /// lets the wire choose.
     pub interface: Option<String>,
-    /// The address by which the ranks met, which the others reach. A wire over the same network takes it where no interface
-    /// is asked for; to others it says nothing.
+    /// The address of this rank by which the ranks met, and which the others reach. A wire over the same network takes it
+    /// if no interface is asked for; other wires ignore it.
     pub met: Option<IpAddr>,
-    /// The device in whose memory this rank's buffers are: a wire that has several cards takes those near it. `None` where
-    /// that is the host's, or not known; then those near the cores that the calling thread may use.
+    /// The device in whose memory this rank's buffers are: a wire that has several cards takes those near it. `None` if
+    /// that memory is the host's, or not known: then the wire takes cards near the cores that the calling thread may use.
     pub device: Option<PciAddress>,
 }
 
@@ -319,7 +319,7 @@ pub trait Link: Send + Sync + fmt::Debug {
     /// How many posts were queued so far.
     fn posted(&self) -> u64;
 
-    /// How many of them, from the first on, have landed. A call may begin to find out, and a later one tell.
+    /// How many posts, from the first on, have landed. One call may only begin to find out, and a later one tell.
     ///
     /// # Errors
     /// [`WireError::Lost`].

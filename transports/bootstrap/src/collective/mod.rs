@@ -66,7 +66,7 @@ pub struct Ticket {
     /// When the gatherer was seen to have left.
     deserted: Option<Instant>,
     late: Option<Late>,
-    /// How long the wait has been, of which the log is to hear once it is known who is missing.
+    /// How long the wait has been, to be logged once it is known who is missing.
     overdue: Option<Duration>,
     /// What the log is to hear once the state is free.
     word: Option<String>,
@@ -248,7 +248,7 @@ impl Ticket {
         }
         let State { absent, rounds, .. } = state;
         let how = |member: u32| absent.from(self.group.id, member).map(|how| (member, how));
-        // Of those that are missed: who is lost may be why another has left.
+        // Among the missing ranks, a lost one is blamed first: it may be why another has left.
         let blame = |(member, how): (u32, &Gone)| Err(self.gone(mesh, member, how));
         let has_left = |(_, how): &(u32, &Gone)| matches!(how, Gone::Left);
         if gathers {
@@ -299,7 +299,7 @@ impl Ticket {
         Err(BootstrapError::Timeout { doing, limit, missing })
     }
 
-    /// Says whom a wait that goes on is for, if it is time; how long until it is to be looked at again.
+    /// Says which ranks a long wait is for, if it is time to, and returns how long until the next look.
     fn say(&mut self, now: Instant, mesh: &Mesh, state: &mut State, out: &mut Out) -> Duration {
         let late = self.late.get_or_insert_with(|| Late::new(self.started.unwrap_or(now)));
         let left = late.left(now);
@@ -329,7 +329,7 @@ impl Ticket {
         Duration::ZERO
     }
 
-    /// Who is missing; or how long the gatherer, who was asked, may still take to say so.
+    /// Who is missing. Fails with the time that the gatherer, which was asked, may still take to answer.
     fn missing(
         &mut self,
         mesh: &Mesh,

@@ -48,7 +48,7 @@ pub(super) struct Awaiting {
     pub lacking: HashSet<u32>,
 }
 
-/// Whether a waiter should look; what the sender did wrong.
+/// Whether a waiter should look; fails with what the sender did wrong.
 type Taken = Result<bool, String>;
 
 #[derive(Default)]
@@ -137,8 +137,9 @@ impl Rounds {
         Ok(true)
     }
 
-    /// Somebody asks who has taken part: at once, or once this rank too knows that the one it names is gone (then
-    /// nothing more of that one is on its way here).
+    /// Somebody asks who has taken part. If the question names a rank whose part is missing here and that is not known
+    /// to be gone, the answer waits until it is (then nothing more from that rank is on its way here); else it goes out
+    /// at once.
     pub fn take_question(
         &mut self,
         from: u32,
@@ -238,7 +239,7 @@ impl Rounds {
     }
 
     fn answer(&self, to: u32, key: Key, out: &mut Out) {
-        // Of a round that is over the result has been sent, and no more is to be said.
+        // The result of a round that is over has been sent, so there is no more to say.
         if !self.is_over(key) {
             let round = self.gathering.get(&key);
             let present = round.into_iter().flat_map(|round| round.parts.keys().copied());

@@ -111,7 +111,7 @@ impl Environment {
         let (interface, listen_everywhere) = match interface {
             // With the place: that is where the others look.
             Some(named) => (Some(named), false),
-            // Ranks of one host need no network: what is meant for NCCL on other machines refuses them nothing.
+            // Ranks of one host need no network, so what is meant for NCCL on other machines must not refuse them.
             None if matches!(rendezvous, Meeting::Unix { .. }) => (self.own_interface(), false),
             // By what this rank is to be reached. The name of rank 0's host may lead the others elsewhere.
             None => (self.interface()?, true),

@@ -81,8 +81,9 @@ pub struct Found {
     /// The network interface, or address, to listen at and to go out by, where the environment
     /// [names one](Environment::interface).
     pub interface: Option<String>,
-    /// Whether that interface is only for what this rank itself shows to others: what [`listen_everywhere`] means. So with all but one
-    /// that the place names, for where the others look for rank 0 is not what the variables say.
+    /// Whether that interface only concerns the address that this rank itself shows to others, as [`listen_everywhere`] means it.
+    /// Over TCP it does unless the place names the interface: where the others look for rank 0 is not what the other variables
+    /// say.
     ///
     /// [`listen_everywhere`]: crate::tcp::Rendezvous::listen_everywhere
     pub listen_everywhere: bool,

@@ -62,11 +62,11 @@ impl Request<'_> {
         }
     }
 
-    /// The answer in what was received since the request; `None` while some of it is missing. Of answers other than
-    /// to `Get` the content does not matter, and is empty.
+    /// The answer in what was received since the request; `None` while some of it is missing. Answers to other requests
+    /// than `Get` come back empty, since their content does not matter.
     ///
     /// # Errors
-    /// What no server answers to this, in words.
+    /// In words, what was received that no server answers to this.
     pub fn decode(&self, received: &[u8]) -> Result<Option<Vec<u8>>, String> {
         let length = match self {
             Request::Set(..) => 0,
@@ -85,7 +85,7 @@ impl Request<'_> {
                 }
             }
         };
-        // Also of an answer that is still incomplete: who greets by himself is no Store.
+        // An incomplete answer is checked as well: an end that greets without being asked is no Store.
         let right = match self {
             Request::Hello => nonce().starts_with(&received[..received.len().min(length)]),
             Request::Check(_) => matches!(received, [] | [THERE | NOT_THERE, ..]),

@@ -1,9 +1,10 @@
-//! Who answers at the address of a unique id until its job has formed: the process that made the id, whichever rank runs
-//! there, or none.
+//! Answers at the address of a unique id until the job has formed. The process that made the id does that, whichever
+//! rank runs in it, if any does.
 //!
-//! The control thread lets in who proves to know the secret. Ranks that come before rank 0 wait. A rank 0 of another process
-//! says where it listens, and all are sent there, until its connection closes: then its job has formed, or has failed, and the
-//! address is given back. A rank 0 of this process takes the listener over, and who waits comes again.
+//! The control thread lets in whoever proves to know the secret. Ranks that come before rank 0 wait. If rank 0 is in another
+//! process, it says where it listens, and all ranks are sent there until its connection closes: then the job has formed, or
+//! has failed, and the address is given back. If rank 0 is in this process, it takes the listener over, and the ranks that
+//! wait come again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -25,7 +26,7 @@ use crate::pipe::Pipe;
 use crate::socket::accept;
 use crate::sync::lock;
 
-/// Connections that have not proven themselves, of which the oldest goes first. How many ranks there will be nobody knows here.
+/// The most connections that have not proven themselves; the oldest goes first. Nobody knows here how many ranks there will be.
 const MOST_STRANGERS: usize = 4 * STRANGERS;
 /// Connections accepted before the control thread looks at the others.
 const TURNS: usize = 64;
@@ -84,7 +85,7 @@ impl Visit {
     }
 }
 
-/// What the control thread calls where something has come: a connection to the listener, or something on a visit's.
+/// The control thread calls this when something has come: a connection to the listener, or data on a visit's connection.
 struct Ear {
     keeper: Weak<Keeper>,
     visit: Option<u64>,
@@ -137,8 +138,8 @@ fn find(address: SocketAddr) -> Option<Arc<Keeper>> {
     lock(&KEPT).as_ref()?.get(&address).cloned()
 }
 
-/// Closes what a process has of ids that its parent made before it forked: connections that wait there would be nobody's once
-/// the parent has gone.
+/// Closes what a forked process has inherited for ids that its parent made: once the parent has gone, nobody would serve the
+/// connections that wait there.
 pub(super) fn forget_inherited() {
     let pid = std::process::id();
     if let Some(kept) = lock(&KEPT).as_mut() {

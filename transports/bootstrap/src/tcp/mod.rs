@@ -13,11 +13,11 @@
 //! aborts go by it as well. So the number of connections grows with the ranks, not with their square.
 //!
 //! # Trust
-//! Every TCP connection, while the job forms and later, begins with a handshake that proves the secret to both sides and
-//! that cannot be replayed; the secret itself never crosses the wire, and neither does what [`Bootstrap::key`] gives. What is
-//! not proven gets a few seconds and 104 bytes, and is dropped: without an answer, unless it speaks the protocol, which has
-//! one challenge and one verdict for it. After the handshake frames are neither
-//! encrypted nor signed: who can change packets on the way between two hosts can change them.
+//! Every TCP connection, while the job forms and later, begins with a handshake that proves the secret to both sides and that
+//! cannot be replayed; the secret itself never crosses the wire, and neither does what [`Bootstrap::key`] gives. A connection
+//! that proves nothing gets a few seconds and 104 bytes, and is dropped. It gets no answer unless it speaks the protocol,
+//! which has one challenge and one verdict for it. After the handshake, frames are neither encrypted nor signed: whoever can
+//! change packets on the way between two hosts can change them.
 
 mod card;
 mod contact;
@@ -45,7 +45,7 @@ use crate::{Bootstrap, DEFAULT_TIMEOUT};
 
 /// After how long without a sign of life from its host a peer is lost, where nothing else was asked for.
 pub const DEFAULT_SILENCE: Duration = Duration::from_secs(10);
-/// For how long nobody may answer at the address of a [`UniqueId`], where nothing else was asked for.
+/// How long a rank goes on while nobody answers at the address of a [`UniqueId`], if nothing else was asked for.
 pub const DEFAULT_SEARCH: Duration = Duration::from_secs(60);
 
 /// Where and as whom to join a job.
@@ -61,15 +61,15 @@ pub struct Rendezvous {
     pub secret: Secret,
     /// How long to wait for the others, and the time limit of the later blocking calls.
     pub timeout: Duration,
-    /// For how long nobody may answer at the address of a [`Place::Id`], within `timeout`: the process that made the id has
-    /// ended then, or cannot be reached.
+    /// How long a rank goes on, within `timeout`, while nobody answers at the address of a [`Place::Id`]: after this, the
+    /// process that made the id has ended, or cannot be reached.
     pub search: Duration,
     /// The network interface (name, address or address prefix) by which other nodes reach this rank; without it, the one
     /// by which this rank reaches rank 0.
     pub interface: Option<String>,
-    /// Whether rank 0 listens on all interfaces of its host where the place is a host name, although `interface` names one: for an
-    /// interface that was not chosen with the place in mind, at which those who look the name up may not look. Without an
-    /// `interface` it does so anyway.
+    /// Whether rank 0 listens on all interfaces of its host if the place is a host name, although `interface` names one. This is
+    /// for an interface that was not chosen with the place in mind: ranks that look the name up may not find that interface.
+    /// Without an `interface`, rank 0 does so anyway.
     pub listen_everywhere: bool,
     /// After how long without a sign of life from its host (not its process: the kernel answers) a peer is lost. At
     /// least a second, and at most 24 days, which the kernel takes: others count as these.
@@ -103,8 +103,8 @@ impl Rendezvous {
     }
 }
 
-/// Joins a job; returns when all ranks are there. Several ranks of one process may join, from a thread each. Of the
-/// rendezvous nothing stays behind: its port is closed and its file removed when this returns.
+/// Joins a job; returns when all ranks are there. Several ranks of one process may join, from a thread each. Nothing of
+/// the rendezvous stays behind: its port is closed and its file removed when this returns.
 ///
 /// The host of a rank is its machine's boot id, or the value of [`HOST_VARIABLE`](crate::unix::HOST_VARIABLE).
 ///
@@ -117,8 +117,8 @@ pub fn connect(rendezvous: &Rendezvous) -> Result<Arc<dyn Bootstrap>> {
     connect_since(rendezvous, Instant::now())
 }
 
-/// Like [`connect`], for whom the time runs since `begun`: what was needed to find the place counts as waiting for the others, and
-/// takes nothing off the limit of later calls.
+/// Like [`connect`], but the time runs since `begun`: the time that it took to find the place counts as waiting for the others,
+/// and takes nothing off the limit of later calls.
 pub(crate) fn connect_since(rendezvous: &Rendezvous, begun: Instant) -> Result<Arc<dyn Bootstrap>> {
     join(rendezvous, &host_id()?, begun)
 }

@@ -229,7 +229,7 @@ impl Meeting<'_> {
         let Seat { role, pipe } = &mut self.seats[at];
         let pid = pipe.pid;
         let rank = match *role {
-            // Whoever it is: there is no room for what a rank passes either.
+            // Whoever is at the other end, this rank is at fault: it has no room for what a rank passes either.
             Role::Caller if matches!(broken, Broken::Truncated) => self.job.rank,
             Role::Desk => 0,
             Role::Joined(rank) | Role::Link(rank) => rank,

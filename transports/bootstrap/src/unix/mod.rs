@@ -76,8 +76,8 @@ pub fn connect(rendezvous: &Rendezvous) -> Result<Arc<dyn Bootstrap>> {
     connect_since(rendezvous, Instant::now())
 }
 
-/// Like [`connect`], for whom the time runs since `begun`: what was needed to find the rendezvous counts as waiting for the others,
-/// and takes nothing off the limit of later calls.
+/// Like [`connect`], but the time runs since `begun`: the time that it took to find the rendezvous counts as waiting for the
+/// others, and takes nothing off the limit of later calls.
 pub(crate) fn connect_since(rendezvous: &Rendezvous, begun: Instant) -> Result<Arc<dyn Bootstrap>> {
     rendezvous.check()?;
     meeting::hold(rendezvous, &host_id()?, begun)

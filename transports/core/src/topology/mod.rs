@@ -82,12 +82,12 @@ impl Topology {
         network::all(self)
     }
 
-    /// The place of a network interface; of one that stands on another (a VLAN, a bond of one), that one's.
+    /// The place of a network interface; if it stands on another one (a VLAN, a bond of one), the place of that one.
     pub fn network_place(&self, interface: &str) -> Place {
         network::interface_place(self, interface)
     }
 
-    /// The place of an RDMA device; of one in software, that of the network interface below it.
+    /// The place of an RDMA device; if it is one in software, the place of the network interface below it.
     pub fn rdma_place(&self, device: &str) -> Place {
         network::rdma_place(self, device)
     }

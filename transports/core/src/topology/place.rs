@@ -88,7 +88,7 @@ impl fmt::Display for Distance {
 }
 
 impl Place {
-    /// The place of what the folder, or the link to one, `device` is about. What cannot be read is no place.
+    /// The place of the device that the folder `device`, or a link to one, is about; no place if that cannot be read.
     pub(super) fn of(device: &Path, nodes: &[MemoryNode]) -> Self {
         // Links that lead round in circles are an error here.
         let Ok(folder) = fs::canonicalize(device) else { return Place::default() };

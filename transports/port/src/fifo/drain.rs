@@ -144,8 +144,8 @@ impl Drain {
         self.sources.remove(&region);
     }
 
-    /// Takes requests and carries out what can be without waiting; whether anything moved. The work of one call is
-    /// bounded.
+    /// Takes requests and carries out those that it can without waiting. Returns whether anything moved. The work of
+    /// one call is bounded.
     ///
     /// # Errors
     /// A request that makes no sense, or whose link is lost. It is skipped as a whole from where it failed; the other

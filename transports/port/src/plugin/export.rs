@@ -289,8 +289,8 @@ unsafe fn read<'a, T>(pointer: *const T, operation: &'static str) -> Result<&'a 
     Ok(unsafe { &*pointer })
 }
 
-/// A struct of the program's that has grown: `revisions` are the bytes that it had, ascending. What the program does not know
-/// is zero, and so is what it knows in part, since only whole revisions count.
+/// A struct of the program's that has grown from version to version: `revisions` are its sizes in bytes, ascending. Fields
+/// that the program does not know are zero, and so is a revision that it has only in part, since only whole revisions count.
 ///
 /// # Safety
 /// As [`read`]; and zeros are a value of each field of `T` behind the first revision.

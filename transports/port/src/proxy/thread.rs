@@ -23,7 +23,7 @@ const TICK: Duration = Duration::from_millis(1);
 /// How long it may take, in ticks, while its link is driven over and over.
 const LONGEST: u32 = 8;
 
-/// So many drives in a tick are over and over.
+/// A link that is driven this often in a tick is driven over and over.
 const OFTEN: u32 = 8;
 
 /// For how many ticks without a visit the thread goes on ticking: a caller that asks every few milliseconds needs no
@@ -88,7 +88,7 @@ pub(super) struct Proxy {
 /// What the thread knows of a link.
 pub(super) struct Place {
     pub(super) token: u64,
-    /// A second descriptor of what the link's descriptor names, where links share one: a set takes each but once.
+    /// A duplicate of the link's descriptor, if links share one: a set takes each descriptor only once.
     double: OnceLock<OwnedFd>,
     /// The descriptor is in the set. Changed by the thread only, or when the link goes.
     listening: AtomicBool,
@@ -280,8 +280,8 @@ impl Proxy {
         }
     }
 
-    /// One turn of one link, and what follows from it. A visit, so many ticks after the last look for visits, is put off
-    /// while the link is busy.
+    /// Gives one link a turn, and does what follows from it. If the turn is a visit, `visit` is the number of ticks
+    /// since the last look for visits, and the visit is put off while the link is busy.
     fn attend(&self, token: u64, visit: Option<u32>, next: &mut Lists) {
         let attended = lock(&self.links).get(&token).and_then(Weak::upgrade);
         let Some(attended) = attended else { return };
@@ -377,7 +377,8 @@ impl Ticks {
         self.next.is_some_and(|next| next <= Instant::now())
     }
 
-    /// After a look that found so many visits and put so many off; whether there will be another within a tick.
+    /// Takes note of a look that found `visits` visits and put `put_off` of them off. Returns whether the next look
+    /// comes within a tick.
     fn go_on(&mut self, visits: usize, put_off: usize) -> bool {
         let all = put_off > 0 && put_off == visits;
         self.span = if all { (2 * self.span).min(LONGEST) } else { 1 };

@@ -18,14 +18,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
-/// The most connections that have not asked for an opening that there is, beside those that openings expect. The oldest goes when
+/// The most connections, beside those that openings expect, that have not asked for an existing opening. The oldest goes when
 /// another comes.
 const MOST_STRANGERS: usize = 64;
 /// The most connections of one opening that prove themselves, of which the oldest goes when another comes, and the most that wait
 /// to be taken.
 const MOST_ARRIVED: usize = 64;
-/// Links that are woken by the door while they wait for their peers; they serve it for the others, which are woken by who has come
-/// for them. Linux lets a descriptor wake no more than 100 others by way of two between: here the door's and a link's.
+/// The most links that the door wakes while they wait for their peers. They serve the door for the other links, each of which is
+/// woken once a peer has come for it. Linux lets a descriptor wake no more than 100 others by way of two between: here the door's
+/// and a link's.
 const MOST_WATCHING: usize = 32;
 
 /// Locks, also after a thread panicked: nothing here is left half done.
@@ -244,10 +245,10 @@ impl Door {
         living.map(|lobby| usize::from(lobby.stripes)).sum()
     }
 
-    /// Lets in and turns away whoever can be without waiting; whether there was anybody.
+    /// Lets in or turns away everybody that it can without waiting. Returns whether there was anybody.
     ///
     /// # Errors
-    /// That the system lets nobody in, who may be the peer: this process has no room for another descriptor.
+    /// If the system lets nobody in, perhaps not the peer either, because this process has no room for another descriptor.
     pub fn serve(&self) -> io::Result<bool> {
         let Some(mut strangers) = try_lock(&self.strangers) else { return Ok(false) };
         let (mut moved, mut full, mut most) = (false, None, None);

@@ -39,8 +39,8 @@ pub(super) fn choose(
     }
 }
 
-/// Of addresses by which this machine is reached alike, that of the interface which is nearest to `from`: `own` among equals,
-/// and where nobody knows how far that is. With the reason, where it is another.
+/// Among addresses by which this machine is reached alike, the one whose interface is nearest to `from`. It is `own` if that
+/// is among the nearest, or if nobody knows how far that is; if it is another, the reason comes with it.
 pub(super) fn nearest(
     own: IpAddr,
     alike: Vec<Interface>,

@@ -167,7 +167,7 @@ impl TcpLink {
     fn post(&self, post: Post) -> Result<Posted, WireError> {
         {
             let mut posts = lock(&self.outbox.posts);
-            // Who loses the link says so first, and then empties the queue: what came in afterwards would stay.
+            // Losing the link sets `lost` first and then empties the queue, so a post that is queued after that would stay.
             self.check()?;
             if posts.len() >= MOST_POSTS {
                 return Ok(Posted::Full);
@@ -295,7 +295,7 @@ impl Link for TcpLink {
             State::Up(flow) => flow.all_sent(),
             _ => 0,
         });
-        // Of a link that always has more to send the peer must say.
+        // A link that always has more to send never has sent all, so there the peer's word counts.
         if sent < self.posted() { Ok(self.completed()?.max(sent)) } else { Ok(sent) }
     }
 

@@ -58,8 +58,8 @@ pub struct Options {
     pub connections: u16,
     /// How long a link may take to come up.
     pub patience: Duration,
-    /// How long a peer's machine may be silent before the link is lost; and how long a peer may take nothing of what is
-    /// sent to it, as one does whose process is stopped. The kernel takes 24 days at the most, and longer silences count as that.
+    /// How long a peer's machine may be silent before the link is lost; and how long a peer may take nothing of what is sent to
+    /// it, as when its process is stopped. The kernel takes 24 days at the most, and longer silences count as that.
     pub silence: Duration,
 }
 

@@ -142,7 +142,7 @@ pub(super) fn poller() -> Result<OwnedFd, Errno> {
     epoll::create(epoll::CreateFlags::CLOEXEC)
 }
 
-/// What of a descriptor makes an epoll descriptor readable. Nobody asks it which of its descriptors it was.
+/// Sets which events of a descriptor make an epoll descriptor readable. Nobody asks that which of its descriptors it was.
 pub(super) fn watch(
     poller: &OwnedFd,
     what: impl AsFd,

@@ -60,7 +60,7 @@ impl Knock {
             let mut state = lock(&links.state);
             let most = state.slots.len() + STRANGERS;
             if state.closed {
-                // Who closes has emptied the list, and nobody would end what comes into it now.
+                // Closing has emptied the list, and nobody would end a connection that is added to it now.
                 Some(knock)
             } else {
                 state.strangers.push_back(knock);

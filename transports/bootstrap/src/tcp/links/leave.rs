@@ -1,6 +1,6 @@
-//! How a rank leaves in good order. Most ranks have no link to it, and hear of it by the rank that watches, which may be leaving
-//! at the same moment, or have left. The next watcher takes a rank for dead whom it finds no more, so a leaver waits for
-//! somebody's word that its goodbye was heard by who watches then.
+//! How a rank leaves in good order. Most ranks have no link to it, and hear of it from the rank that watches, which may be
+//! leaving at the same moment, or have left. The next watcher takes a rank that it cannot find for dead, so a leaver waits for
+//! somebody's word that the next watcher has heard its goodbye.
 
 use std::sync::PoisonError;
 use std::time::Instant;
@@ -18,7 +18,7 @@ impl State {
         (0..self.slots.len() as u32).filter(|&rank| rank != me).find(lives)
     }
 
-    /// What links are given last: who else has left, the aborts `last` where they are for the peer, and the goodbye.
+    /// The last frames for a link: who else has left, those of the aborts `last` that are for the peer, and the goodbye.
     pub(super) fn farewell(&self, last: &[Frame]) -> Vec<Frame> {
         let left = self.gone.iter().filter(|(_, how)| **how == Gone::Left);
         let left: Vec<(u32, Gone)> = left.map(|(&rank, how)| (rank, how.clone())).collect();

@@ -83,9 +83,9 @@ struct State {
     gone: BTreeMap<u32, Gone>,
     /// Ranks that have gone without a word while this one says goodbye. Most likely they have left as well.
     unreached: BTreeSet<u32>,
-    /// When this rank, which has come to be the watcher, sees to its links.
+    /// When this rank, which has become the watcher, opens the links that it lacks.
     survey: Option<Instant>,
-    /// Who is gone and has not been told of yet.
+    /// Ranks that are gone, of which the others have not been told yet.
     news: Vec<(u32, Gone)>,
     /// Ranks that are dead by another's word, though their links stand: until when they may still speak, and why.
     doubts: Vec<(u32, Instant, String)>,

@@ -81,16 +81,16 @@ impl TcpLinks {
         self.changed.notify_all();
     }
 
-    /// This rank has come to be the watcher, or, as such, heard of more from who leaves.
+    /// This rank has become the watcher or, as the watcher, has heard of more gone ranks from one that leaves.
     fn succeed(&self, state: &mut State) {
-        // Who told this rank of them may have had nobody else to tell.
+        // The rank that told this one of them may have told nobody else.
         state.news = state.all_gone();
         let due = Instant::now() + SUCCESSION;
         state.survey = Some(due);
         self.tick_at(due);
     }
 
-    /// Tells a peer that this rank, the watcher, has a new link to whom it lacked until now.
+    /// Over a link that it lacked until now, this rank, if it is the watcher, tells the peer who is gone.
     pub(super) fn brief(&self, state: &State, link: &Link) {
         if !state.leaving && !state.gone.is_empty() && state.is_watcher(self.terms.rank) {
             link.send(Frame::plain(Kind::News, encode(&state.all_gone())));
@@ -171,8 +171,8 @@ impl TcpLinks {
         }
     }
 
-    /// What the watcher does by the clock: passes on what it knows, and sees that it is linked to everyone. Who has left in good
-    /// order is known by then, for each waits for a watcher's word: where nobody answers, the rank is lost.
+    /// What the watcher does by the clock: passes on what it knows, and sees that it is linked to everyone. Ranks that left in
+    /// good order are known by then, for each waits for a watcher's word; so a rank that does not answer is lost.
     pub(super) fn watch(&self, now: Instant) {
         let me = self.terms.rank;
         let unlinked: Vec<u32> = {

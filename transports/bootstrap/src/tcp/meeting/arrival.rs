@@ -298,8 +298,8 @@ impl Meeting<'_> {
         BootstrapError::Unmet { address: address.to_string(), waited, hints }
     }
 
-    /// Whether an address of this host that leads to rank 0, or to where a rank came from, is none that other hosts reach: where
-    /// ranks meet at a name, it may be the loopback's on the host that has it.
+    /// Whether other hosts cannot reach an address of this host that leads to rank 0, or to where a rank came from: if ranks
+    /// meet at a name, it may be the loopback address on the host that has the name.
     pub(super) fn is_hidden(&self, here: IpAddr) -> bool {
         match here.to_canonical() {
             IpAddr::V6(ip) if ip.is_unicast_link_local() => true,
@@ -331,7 +331,7 @@ impl Meeting<'_> {
             _ => None,
         };
         if id.is_some_and(|id| id != address) {
-            // Who sent this rank there will know better in a moment.
+            // The keeper that sent this rank there will know better in a moment.
             self.pause = PAUSE.1;
         }
         let hint = match why {

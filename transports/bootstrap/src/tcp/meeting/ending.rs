@@ -105,14 +105,14 @@ impl Meeting<'_> {
             return;
         }
         self.deadline = self.deadline.min(now + GRACE);
-        // Who could not be let in for want of descriptors can be now.
+        // Ranks that could not be let in for want of descriptors can be now.
         (self.door, self.unix_door) = (None, None);
         let stays = |role| matches!(role, Role::Told | Role::Guest(_) | Role::Keeper);
         self.seats.retain(|seat| stays(seat.role));
         let mut told = self.seats.iter().filter(|seat| seat.role == Role::Told).count();
         // Whatever goes wrong now, the error to report is the first one.
         loop {
-            // Of those who come with another world than rank 0's there may be more than it knows of.
+            // Ranks that come with another world than rank 0's may be more than it knows of.
             let expected = self.largest as usize - 1;
             let over = told >= expected || Instant::now() >= self.deadline;
             if over || self.wait().is_err() || self.admit().is_err() {

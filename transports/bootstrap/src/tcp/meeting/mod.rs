@@ -93,7 +93,7 @@ struct Meeting<'a> {
     nodes: Option<Vec<u32>>,
     /// Whether rank 0 was told that this rank's time is up.
     asked: bool,
-    /// What was turned away and what went wrong, for the error if the job does not form, and for who waits long.
+    /// What was turned away and what went wrong, for the error if the job does not form, and for the warnings of a long wait.
     hints: BTreeSet<String>,
 }
 
@@ -227,7 +227,7 @@ impl Meeting<'_> {
 
     fn broke(&mut self, at: usize, broken: Broken) -> Result<()> {
         let rank = match self.seats[at].role {
-            // Whoever it is: there is no room for what a rank passes either.
+            // Whoever is at the other end, this rank is at fault: it has no room for what a rank passes either.
             Role::Caller | Role::Link(_) if matches!(broken, Broken::Truncated) => self.job.rank,
             Role::Desk => 0,
             Role::Keeper => {

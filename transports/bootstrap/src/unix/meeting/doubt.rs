@@ -1,7 +1,8 @@
 //! Links that end while the job forms.
 //!
-//! Who dies ends its links, and so does who leaves because another died. Rank 0 tells the two apart, for it has a connection with every
-//! rank, over which nobody leaves without a word: so it is the one to say who is lost, and a link that ends says nothing.
+//! A rank that dies ends its links, and so does one that leaves because another died. Rank 0 can tell the two apart, for it has a
+//! connection with every rank, over which nobody leaves without a word. So rank 0 is the one to say who is lost, and the end of a
+//! link says nothing.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ const WORD: Duration = Duration::from_secs(5);
 /// That a link has ended, for rank 0 to say why.
 pub(super) struct Doubt {
     error: BootstrapError,
-    /// Whose error it is from then on.
+    /// When the error counts after all, if rank 0 has said nothing.
     until: Instant,
 }
 

@@ -59,12 +59,12 @@ impl Meeting<'_> {
     fn tell_latecomers(&mut self, text: &str) {
         self.seats.retain(|seat| matches!(seat.role, Role::Told | Role::Guest(())));
         self.doubt = None;
-        // Who could not be let in for want of descriptors can be now.
+        // Ranks that could not be let in for want of descriptors can be now.
         self.door = None;
         self.deadline = self.deadline.min(Instant::now() + GRACE);
         let mut told = self.seats.iter().filter(|seat| seat.role == Role::Told).count();
         loop {
-            // Of those who come with another world than rank 0's there may be more than it knows of.
+            // Ranks that come with another world than rank 0's may be more than it knows of.
             let expected = self.largest as usize - 1;
             // Whatever goes wrong now, the error to report is the first one.
             if told >= expected || self.wait().is_err() {

@@ -54,7 +54,7 @@ pub(super) unsafe fn with<H: Handle>(
     unsafe { guarded(error, run) }
 }
 
-/// Runs a function on an object that cannot tell of anything; `otherwise` is what a panic gives.
+/// Runs a function that cannot report an error on an object; a panic gives `otherwise`.
 ///
 /// # Safety
 /// `handle` keeps the promises on handles and threads.
@@ -84,6 +84,6 @@ pub(super) unsafe fn take<H: Handle>(handle: *mut H) -> Box<H::Object> {
 pub(super) unsafe fn close<H: Handle>(handle: *mut H) {
     // SAFETY: the caller's promise.
     let object = unsafe { take(handle) };
-    // What a wire's drop may do wrong ends here; nobody could be told.
+    // A panic in a wire's drop ends here; nobody could be told.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(object)));
 }
