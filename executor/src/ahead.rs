@@ -1,10 +1,10 @@
-//! Kernels compiled ahead of the calls that need them: for machines without a run-time compiler, and for first calls that
-//! shall not wait for one.
+//! Kernels compiled ahead of the calls that need them: for machines without a run-time compiler, and for first calls that should
+//! not wait for one.
 //!
-//! A folder, which `ANTIPHON_CODE_DIR` names, has a folder for each architecture (`sm_90`, `gfx90a`), and that a file for each
-//! text, named by the text's digest: so code is never used for another text than the one it was made of. The file is the digest of the
-//! code, then the code: what was cut short or changed on its way is passed over. A driver refuses what is for another architecture.
-//! Where nothing is left the run-time compiler is asked.
+//! `ANTIPHON_CODE_DIR` names a folder with one folder for each architecture (`sm_90`, `gfx90a`), which has one file for each
+//! text. The file's name is the text's digest, so code is never used for a text other than the one it was made of. A file holds
+//! the digest of the code, then the code; a file that was cut short or changed is passed over. A driver refuses code for another
+//! architecture. If no code is left, the run-time compiler compiles the text.
 
 use antiphon_codegen::{
     TOGETHER, Target, Unsupported, Variant, divide, generate, generate_together, prebuilt, scale,
@@ -19,9 +19,9 @@ use std::{fs, io};
 /// The variable of the environment that names the folder.
 pub const VARIABLE: &str = "ANTIPHON_CODE_DIR";
 
-/// The texts of the kernels by which the ranks of a plan run on devices of a backend: each rank's own, that of all of them on one
-/// device (if there are not too many for one kernel), and those before premultiplied sums and behind averages. Equal ones once. None
-/// for [`Backend::Host`].
+/// The texts of all kernels that the ranks of a plan need on devices of a backend, each text once: every rank's own kernel, the
+/// one kernel for all ranks on one device (if they are not too many for it), and the kernels that scale before a premultiplied
+/// sum and divide after an average. Empty for [`Backend::Host`].
 ///
 /// # Errors
 /// None for a layout of a plan that was checked.
@@ -48,7 +48,7 @@ pub fn texts(
     Ok(texts.into_iter().collect())
 }
 
-/// Puts the code of a text, as [`Driver::compile`](antiphon_hal::Driver::compile) makes it, into a folder; its file.
+/// Writes the code of a text, as [`Driver::compile`](antiphon_hal::Driver::compile) makes it, into a folder; returns its file.
 ///
 /// # Errors
 /// What the system says.
@@ -58,7 +58,7 @@ pub fn write(folder: &Path, architecture: &str, text: &str, code: &[u8]) -> io::
     replace_file(&path, &whole).map(|()| path)
 }
 
-/// What the folder that the variable names has of a text, each with its architecture, in the order of their names.
+/// What the folder that [`VARIABLE`] names has for a text, each with its architecture, in the order of the architectures' names.
 pub(crate) fn images(text: &str) -> Vec<(String, Vec<u8>)> {
     let folder = std::env::var_os(VARIABLE).filter(|folder| !folder.is_empty());
     folder.map_or_else(Vec::new, |folder| images_in(Path::new(&folder), text))

@@ -87,7 +87,7 @@ pub struct Request {
     /// another way are refused. In an alltoall all ranks
     /// are in place, or none; in the others each rank may do as it likes.
     pub output: *mut u8,
-    /// How many elements, counted as NCCL does: those of the smaller of the two buffers, of an alltoall those for each rank.
+    /// The number of elements, as NCCL counts them: those of the smaller of the two buffers; in an alltoall, those for each rank.
     pub count: u64,
     /// The type of the elements.
     pub dtype: DataType,
@@ -115,11 +115,11 @@ struct Shared {
     meetings: Mutex<BTreeMap<String, Arc<LoadedPlan>>>,
 }
 
-/// What a rank transfers beside the launches of its communicator, which has this for all collectives that are made of it.
+/// The transfers of a rank beside its communicator's launches. The communicator has one of these for all [`Collectives`] made of it.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     pairs: Mutex<BTreeMap<Way, Pair>>,
-    /// By stream, what comes behind the last copy of a device's rank to itself, which is no launch.
+    /// By stream, the event behind work of this rank that is no launch: a copy to itself on a device, or what code put there.
     copies: Mutex<BTreeMap<u64, Arc<dyn Event>>>,
 }
 
@@ -127,7 +127,8 @@ fn argument(what: &'static str, saw: impl ToString, allowed: &'static str) -> Ex
     ExecutorError::Argument { what, saw: saw.to_string(), allowed }
 }
 
-/// Warns, once in this process, where a table that ranks have decides nothing: one rank, since all find the same.
+/// Warns, once in this process, if the ranks have a tuning table that decides none of their calls. Only rank 0 does: all find the
+/// same.
 fn warn_of_tuning(communicator: &Communicator) {
     static WARNED: Once = Once::new();
     let (rank, ranks) = (communicator.rank(), communicator.world());
@@ -140,7 +141,7 @@ fn warn_of_tuning(communicator: &Communicator) {
     }
 }
 
-/// Warns, once in this process, of ranks that count as a node each: calls are slower than elsewhere, and nobody else says why.
+/// Warns, once in this process, if every rank counts as a node of its own: calls are slower then, and nothing else says why.
 fn warn_of_nodes(communicator: &Communicator, nodes: &[u32]) {
     static WARNED: Once = Once::new();
     if communicator.rank() == 0 && even(nodes).is_none() {
@@ -218,8 +219,8 @@ impl Collectives {
     /// completes in stream order. A call on a device's stream is recorded into a graph on all ranks, or on none.
     ///
     /// # Errors
-    /// What is wrong with the call, or why it could not be completed; of a call on a stream that fails later, the stream's
-    /// [`synchronize`](Executor::synchronize) tells.
+    /// What is wrong with the call, or why it could not be completed. If a call on a stream fails later,
+    /// [`synchronize`](Executor::synchronize) on that stream returns the error.
     ///
     /// # Safety
     /// The buffers are valid for what the request says of them until the call is complete, the receive buffer for writes;
@@ -323,7 +324,8 @@ impl Collectives {
     /// Whether all calls of this rank are complete, on whatever streams, and all replays of graphs that have begun. Does not
     /// wait, and may say so a moment late. Failed calls count as complete: [`failure`](Self::failure) tells of them.
     pub fn is_complete(&self) -> bool {
-        // Not under their lock: a driver may let the question wait. Of a device that answers nothing any more the launches tell.
+        // The lock is not held here, since a driver may let a query wait. An event that cannot be queried counts as done: the
+        // launches report a device that has failed.
         let copies: Vec<_> =
             lock(&self.communicator().shared.queues.copies).values().map(Arc::clone).collect();
         self.communicator().is_complete()
@@ -357,7 +359,7 @@ impl Collectives {
     }
 }
 
-/// Code where only launches can be.
+/// The error for a call that registered code serves where only a launch of a plan can be made.
 fn code_unsupported(on: &Collectives, op: &'static str) -> ExecutorError {
     let backend = on.communicator().device().backend();
     HalError::Unsupported { op, backend }.into()

@@ -372,13 +372,13 @@ impl Communicator {
         Ok(self.shared.device.stream()?)
     }
 
-    /// Gives every rank the bytes of all ranks, in rank order; they may have different lengths. All ranks call it, and it waits
-    /// for them. One that fails breaks the communicator, but for `TooLarge`, and where a rank has left in good order.
+    /// Gives every rank the bytes of all ranks, in rank order; they may have different lengths. All ranks call it, and it waits for
+    /// them. An exchange that fails breaks the communicator, except with `TooLarge`, or because a rank has left in good order.
     ///
     /// # Errors
-    /// The communicator's failure; `Bootstrap` with the ranks that did not come within the time limit, with one that has left, with
-    /// one that splits the ranks, or, where these are on several nodes, with one that is in a barrier; `Bootstrap(TooLarge)`, before
-    /// anything is sent.
+    /// The communicator's failure; `Bootstrap(TooLarge)`, before anything is sent; `Bootstrap` with the ranks that did not come
+    /// within the time limit, or with a rank that has left, that makes a split instead, or (if the ranks are on several nodes)
+    /// that is in a barrier.
     pub fn exchange(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ExecutorError> {
         self.exchange_for(Operation::Exchange, bytes)
     }
@@ -398,14 +398,14 @@ impl Communicator {
     pub fn abort(&self, reason: &str) {
         let (by, doing) = (self.rank(), Doing::default());
         let aborted = ExecutorError::Aborted { by, reason: reason.to_owned(), doing };
-        // With it end the pairs that are formed, and those that are being formed, on whatever rank.
+        // This also ends all pairs on every rank, those that are formed and those that are being formed.
         self.shared.fail(self.failure().unwrap_or(aborted));
         self.shared.failure.give_up_forming(reason);
         self.settle_pairs();
         self.shared.settle();
     }
 
-    /// Tells the peers on this node how far something has come that this rank is to pass on: a number that changes when it moves.
+    /// Tells the peers on this node about progress of what this rank is to pass on: `position` changes when it moves.
     pub(crate) fn passes_on(&self, position: u64) {
         let passing = &self.shared.control(self.rank()).passing.0;
         if passing.load(Ordering::Relaxed) != position {
@@ -413,7 +413,7 @@ impl Communicator {
         }
     }
 
-    /// Has a pair that transfers go through end by whatever breaks this communicator.
+    /// Ends a pair that transfers go through when this communicator is broken.
     pub(crate) fn ends_too(&self, pair: &Communicator) {
         self.shared.failure.ends_too(&pair.shared.failure);
     }
@@ -466,8 +466,8 @@ impl Shared {
         self.control[rank as usize].get()
     }
 
-    /// How far what the other ranks of the node are to pass on has come to them, and what their proxies move: a number that changes
-    /// when some of it moves.
+    /// Progress of what the ranks of this node are to pass on, and of what their proxies move: a number that changes when some of
+    /// it moves.
     pub fn passing(&self) -> u64 {
         let near = self.peers.iter().filter(|peer| peer.same_node);
         let passing = near.map(|peer| self.control(peer.rank).passing.0.load(Ordering::Relaxed));
@@ -485,12 +485,12 @@ impl Shared {
         self.regions.announce(memory, &*self.bootstrap)
     }
 
-    /// Tells the peers of memory that was freed since this was called last. Cheap when none was. Of a communicator that launches, its
-    /// launches do; of others nobody, but for this.
+    /// Tells the peers of memory that was freed since this was called last; cheap if none was. A communicator that launches tells
+    /// them in its launches; others tell them only here.
     pub fn sweep(&self) -> Result<(), ExecutorError> {
         let swept = self.regions.sweep(&*self.bootstrap);
         if self.gpu.is_none() {
-            // What wires of GPUs let go of goes while nothing runs there, to which who watches launches sees.
+            // On GPUs the thread that watches launches does this, while nothing runs.
             self.ports.sweep();
         }
         swept.map_err(|error| self.check().err().unwrap_or(error))
@@ -529,8 +529,8 @@ impl Shared {
         self.world > 1 && (self.crowded || self.shared_process)
     }
 
-    /// Whether the blocks of `peer` may be stepped here. Only if `peer` itself locks its cursors, which it does by
-    /// [`assists`](Self::assists): a rank alone in its process does not on a node with cores for all.
+    /// Whether this rank may step the blocks of `peer`: only if `peer` locks its own cursors, which it does if it
+    /// [`assists`](Self::assists). A rank alone in its process, on a node with cores for all, does not.
     pub fn may_assist(&self, peer: u32) -> bool {
         let other = &self.peers[peer as usize];
         peer != self.rank && other.same_node && (self.crowded || other.same_process)
@@ -558,7 +558,7 @@ impl Shared {
         }
     }
 
-    /// Has the peers see how this rank left: in good order, or broken.
+    /// Shows the peers how this rank left: in good order, or broken.
     fn part(&self) {
         if !self.failed() {
             return self.leave();
@@ -566,19 +566,20 @@ impl Shared {
         if !self.one_node
             && let Err(error) = self.check()
         {
-            // A link that broke, of which others need not hear as this rank did, and perhaps nobody was in a call that said it. On one
-            // node each hears of a loss by itself, as what it is.
+            // The failure may be a broken link that other ranks do not notice, and perhaps no call reported it. On one node every
+            // rank notices a loss by itself, and what it was.
             self.fail(error);
         }
-        // After that: whoever sees it waits for what was told.
+        // Stored after the peers were told: a rank that sees it waits to hear why.
         self.control(self.rank).left.0.store(BROKEN, Ordering::Release);
     }
 
-    /// Leaves in good order, which the peers see: all that this rank has to give has come to them.
+    /// Leaves in good order, and shows that to the peers, after waiting, within bounds, until what this rank posted has come to them.
     fn leave(&self) {
         self.ports.linger(|peer| if self.failed() { u64::MAX } else { self.landed(peer) });
         self.ports.leave();
-        // Who knows of a loss may leave for it, and peers that are to name the lost one hear of it as this rank did.
+        // A rank that knows of a loss may leave because of it: its peers are to name the lost rank, of which they hear as this
+        // one did.
         let how = if self.failure.bereavement().is_some() { BROKEN } else { LEFT };
         self.control(self.rank).left.0.store(how, Ordering::Release);
     }
@@ -586,11 +587,11 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // First of all: launches need what peers still say, their end included.
+        // First of all, while peers are still heard: launches need what they say, also that they end.
         if let Some(gpu) = &self.gpu {
             gpu.finish(self);
         }
-        // Before memory is let go of, which may take until launches of peers end that wait for this rank's.
+        // Before memory is freed: that may wait for launches of peers, and these for this rank's launches.
         self.part();
     }
 }

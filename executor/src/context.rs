@@ -88,7 +88,7 @@ impl ContextKey {
 pub struct Context {
     /// The plan.
     pub plan: Arc<LoadedPlan>,
-    /// Which calls share it. Of scratch there is as much on each rank as those of the class may need.
+    /// Which calls share it. Every rank has as much scratch as calls of the class may need.
     pub key: ContextKey,
     /// Region number of this rank's arena.
     pub region: u64,
@@ -136,8 +136,8 @@ type Range = (u64, u64, u64, u64);
 const MOST_RANGES: usize = 64;
 
 impl Written {
-    /// The count of posts that must have landed before `launch` may write to a range; `None` for none. Of a plan that is `loose`, what earlier
-    /// launches wrote counts, too.
+    /// The count of posts that must have landed before `launch` may write to a range; `None` for none. For a plan that is
+    /// `loose`, writes of earlier launches count, too.
     pub fn before(
         &mut self,
         launch: u64,
@@ -310,8 +310,8 @@ impl Context {
         lock(&self.state)
     }
 
-    /// Waits a while for an earlier launch to end, without the state: the lock favours whoever has just had it, and who
-    /// drives that launch might not get it for long.
+    /// Waits a while for an earlier launch to end, without holding the state: the lock favours the thread that has just had it,
+    /// so the thread that drives that launch might not get it for long.
     pub fn queue(&self, mut state: MutexGuard<'_, ContextState>) {
         state.queued += 1;
         let waited = self.turn.wait_timeout(state, TURN);

@@ -96,7 +96,7 @@ pub enum ExecutorError {
         /// What it said.
         reason: String,
     },
-    /// A transfer between two ranks, of which the call is made, failed. Ranks are numbered as in the caller's communicator.
+    /// A transfer between two ranks failed, which is the call or a part of it. Ranks are numbered as in the caller's communicator.
     #[error("{what} on rank {rank}, {} rank {peer}: {source}", if *.sends { "to" } else { "from" })]
     Transfer {
         /// The call, such as `send` or `gather`.
@@ -120,8 +120,8 @@ pub enum ExecutorError {
         /// How it failed.
         source: Arc<ExecutorError>,
     },
-    /// Of a pair of ranks that transfers go through: an error of the communicator whose transfers they are, with the numbers that ranks
-    /// have there. To who makes a transfer it comes as that error.
+    /// In a pair of ranks that transfers go through: an error of the communicator whose transfers they are, with that one's
+    /// numbers of ranks. A caller that makes a transfer gets that error itself.
     #[error("{source}")]
     OfWhole {
         /// The error. What this rank was doing it did in the pair.
@@ -347,7 +347,7 @@ impl From<TransportError> for ExecutorError {
 pub(crate) const TOO_LARGE: &str = "allocate scratch";
 
 impl ExecutorError {
-    /// What went wrong, of whatever transfer of a call it did, and whatever served the call.
+    /// What went wrong, whichever transfer of a call it was in, and whatever served the call.
     pub fn cause(&self) -> &ExecutorError {
         match self {
             ExecutorError::Transfer { source, .. }
@@ -374,7 +374,7 @@ impl ExecutorError {
         }
     }
 
-    /// Whether it may be the plan's that it was made by: of no call's arguments, and no peer's.
+    /// Whether the plan that serves the call may be at fault, rather than the call's arguments or a peer.
     pub(crate) fn may_be_of_plan(&self) -> bool {
         use ExecutorError as E;
         match self.cause() {
@@ -398,7 +398,8 @@ impl ExecutorError {
         }
     }
 
-    /// Whether it may be this rank's alone: memory, descriptors and the like that the system or a device has no more of.
+    /// Whether perhaps only this rank has it: the bootstrap failed, or the system or a device has no more memory, descriptors or
+    /// the like.
     pub(crate) fn is_of_one_rank(&self) -> bool {
         let lacks = |error: &HalError| {
             matches!(error, HalError::OutOfMemory { .. } | HalError::System { .. })

@@ -28,8 +28,8 @@ pub(crate) use order::OrderOf;
 pub(crate) use queue::own_error;
 use recent::{Recent, add_runtime_blocks};
 
-/// What stands for the address of a buffer without bytes, aligned for every type. A call by name with as many bytes as the other
-/// ranks' has it for a buffer in which its rank has no part, and which its plan does not touch on that rank.
+/// Stands for the address of a buffer without bytes, aligned for every type. A call by name also passes it, with as many bytes as
+/// the other ranks' buffers have, for a buffer that its rank has no part in and its plan does not touch there.
 pub(crate) const NOWHERE: *mut u8 = std::ptr::without_provenance_mut(64);
 
 /// Bytes of a buffer that is somewhere: none of one that is not.
@@ -146,8 +146,8 @@ impl<'a> Call<'a> {
         from < to.saturating_add(output) && to < from.saturating_add(input)
     }
 
-    /// The fingerprint of a call that has this one by its plan, sizes, types and stream: ranks have to be in place or not alike, but of
-    /// collectives with a root, and where the plan does not tell.
+    /// The fingerprint of this call, from that of its plan, sizes, types and stream (`alike`). It also tells whether the call is
+    /// in place, on which ranks must agree; not for collectives with a root, and not if it makes no difference to the plan.
     pub(crate) fn fingerprint(&self, alike: u64) -> u64 {
         let told = self.plan.is_sensitive() && !self.plan.collective().has_root();
         alike ^ u64::from(told && !self.plan.layout().runtime_sizes && self.shares())
@@ -172,7 +172,7 @@ impl<'a> Call<'a> {
         input == 0 || output == 0
     }
 
-    /// Bytes of input and output: none of a buffer that is nowhere, of which nothing is to be found, mapped or copied.
+    /// Bytes of input and output; none for a buffer that is nowhere, since nothing of it is to be found, mapped or copied.
     pub(crate) fn bytes_there(&self) -> (u64, u64) {
         (there(self.input, self.input_bytes), there(self.output, self.output_bytes))
     }
@@ -361,7 +361,7 @@ impl Executor {
     /// The first error of the stream's launches since this was called last.
     pub fn synchronize(&self, stream: &Arc<dyn Stream>) -> Result<(), ExecutorError> {
         stream.synchronize().map_err(own_error)?;
-        // A kernel that was ended early tells nobody.
+        // A kernel that was ended early reports no error.
         if self.communicator.shared.gpu.is_some() {
             // And the proxy may still copy from and to the caller's buffers.
             self.communicator.shared.check().inspect_err(|_| self.communicator.shared.settle())?;

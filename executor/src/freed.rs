@@ -1,7 +1,7 @@
 //! Whether memory that a launch is to use was freed by its application: the driver is asked, on a thread of its own.
 //!
-//! A driver may let the question wait for whoever else is inside of it, and who is may wait for that launch. So whoever maps memory
-//! waits for the answer for a moment only.
+//! A driver may let the question wait for another thread that is inside of it, and that thread may wait for the launch. So a
+//! thread that maps memory waits for the answer for a moment only.
 
 use crate::worker::Worker;
 use antiphon_hal::Memory;

@@ -29,8 +29,7 @@ use std::time::{Duration, Instant};
 
 /// Launches after which a rank compares its history with its peers'.
 const HISTORY_CHECK: u64 = 32;
-/// How often in a row links may move something before the launch looks at its surroundings: they may do so for other
-/// streams.
+/// How often in a row links may move something before the launch looks at its surroundings: what they move may be for other streams.
 const CARRIES: u64 = 64;
 /// How long a failed launch waits for peers that may still reach into its memory themselves.
 const QUIET_LIMIT: Duration = Duration::from_millis(500);
@@ -67,7 +66,7 @@ pub struct Launch<'a> {
     pub(crate) order: &'a Order,
     /// This rank's runtime blocks: those of the input, then those of the output.
     pub(crate) runtime_blocks: &'a [BlockBytes],
-    /// While it waits to begin.
+    /// Since when it has made no progress, while it waits to begin.
     pub(crate) waiting: &'a Mutex<Option<Stalled>>,
 }
 
@@ -90,7 +89,7 @@ unsafe impl Sync for QueuedLaunch {}
 /// A wait that was found to make no progress.
 pub struct Stalled {
     late: Late,
-    /// The rank's position since it was first found so.
+    /// The rank's position, which has not changed since it was first found so.
     position: u64,
 }
 
@@ -108,7 +107,7 @@ enum Stepped {
     Complete,
     /// A block moved.
     Progress,
-    /// A link did, perhaps for the launch.
+    /// A link moved something, perhaps for the launch.
     Carried,
     Blocked(Blocked),
 }
@@ -171,7 +170,7 @@ impl Launch<'_> {
                 self.context.hand_on(&state);
                 drop(state);
                 if self.shared.failed() {
-                    // The control thread does not while somebody works on a launch.
+                    // The control thread does not mark the rank as quiet while a thread works on a launch.
                     self.shared.quieten_behind_the_last();
                 }
                 Ok(true)
@@ -228,7 +227,7 @@ impl Launch<'_> {
                 }
             };
             if blocked == Blocked::Turn {
-                // Whoever's turn it is needs the state.
+                // The launch whose turn it is needs the state.
                 self.check(state, Instant::now(), blocked)?;
                 return Ok(Polled::Queued);
             }
@@ -245,7 +244,7 @@ impl Launch<'_> {
             }
             if pending {
                 if begun {
-                    // Who knows when the caller comes again.
+                    // The caller may not come back for long.
                     self.tell(state, true)?;
                     links.progress();
                 }
@@ -288,9 +287,8 @@ impl Launch<'_> {
         Ok(if carried { Stepped::Carried } else { Stepped::Blocked(blocked) })
     }
 
-    /// The end of a launch by an error, unless all that it needs has come while nobody looked: a peer that has sent it goes on, and
-    /// what it finds then, or what becomes of it, must not hurt who comes late to what is there. A launch that only moved, or began,
-    /// waits anew.
+    /// Ends a launch by an error, unless all that it needs has come while nobody looked: the peer that sent it has gone on, and
+    /// what it met then must not fail a launch here that only looks late. A launch that merely moved, or began, waits anew.
     #[cold]
     fn unless_it_came(
         &self,
@@ -305,14 +303,14 @@ impl Launch<'_> {
             return if begins { Ok(Polled::Pending) } else { Err(error) };
         }
         let differs = matches!(error, ExecutorError::Mismatch { .. });
-        // What a rank of another node has given up, others may have passed on.
+        // Over nodes a failed launch does not go on: others may have passed on what a rank of another node has given up.
         let goes_on = !differs && !state.ended && (!failed || self.shared.one_node);
         let mut moved = false;
         while goes_on && self.given_up().is_none() {
             match self.step(state, links) {
                 Ok(Stepped::Complete) => return Ok(Polled::Complete),
                 Ok(Stepped::Progress) => moved = true,
-                // Of who is gone it says nothing.
+                // What a link moved shows that the launch is not stalled, but says nothing of a peer that is gone.
                 Ok(Stepped::Carried) => moved |= stalled,
                 Ok(Stepped::Blocked(blocked)) if self.admit(state, blocked).is_ok_and(|it| it) => {}
                 Ok(Stepped::Blocked(_)) | Err(_) => break,
@@ -321,7 +319,7 @@ impl Launch<'_> {
         if !moved {
             return Err(error);
         }
-        // What it waits for is another thing by now.
+        // The launch waits for something else by now.
         if failed { Err(self.broken(state)) } else { Ok(Polled::Pending) }
     }
 
@@ -361,7 +359,8 @@ impl Launch<'_> {
         }
         state.places[shared.rank as usize] =
             [Place::Here(buffers.input.cast_mut()), Place::Here(buffers.output)];
-        // Of ranks that once called different things none takes the other's packets any more, in any later launch either.
+        // The flag has bits of the history: ranks that once called different things take no packets of each other in any later
+        // launch.
         let flag = ((self.order.count as u32) & 0x00FF_FFFF) << 8 | (self.order.chain >> 56) as u32;
         let arena = own_arena(state, shared.rank);
         if !self.rewind(&arena) {
@@ -393,16 +392,16 @@ impl Launch<'_> {
         Ok(None)
     }
 
-    /// A peer that must come further before this launch may begin: one that may still read the descriptors or the table
-    /// of runtime blocks which this launch would overwrite, or one that may still read packets which it would. Where the
-    /// sizes have changed, scratch is cut otherwise than the plan's own order between launches knows of, so that all must
-    /// have completed the last launch.
+    /// A peer that must come further before this launch may begin: one that may still read the descriptors or the table of
+    /// runtime blocks which this launch would overwrite, or one that may still read packets which it would. If the sizes have
+    /// changed, scratch is cut differently, which the plan's own order between launches does not cover: then all must have
+    /// completed the last launch.
     fn behind(&self, state: &mut ContextState) -> Option<u32> {
         let shared = self.shared;
         let completed = |peer: u32| shared.control(peer).completed.0.load(Ordering::Acquire);
         let mut needed = self.order.seq.saturating_sub(RING);
         if self.context.plan.layout().runtime_sizes {
-            // The table of this launch's blocks is that of the launch before last.
+            // This launch's blocks go into the table of the launch before last.
             needed = needed.max(state.recent[0]);
         }
         let resized = state.sizes.is_some_and(|sizes| sizes != self.sized.sizes());
@@ -446,7 +445,8 @@ impl Launch<'_> {
         })
     }
 
-    /// Makes the cursors ready for this launch, keeping out whoever still looks at the last one; `false` while somebody is at one.
+    /// Resets the cursors for this launch, keeping out threads that still look at the last one; `false` while one of them holds a
+    /// cursor.
     fn rewind(&self, arena: &Arena) -> bool {
         let assists = self.shared.assists();
         if assists {

@@ -53,7 +53,7 @@ pub fn tell(
     }
 }
 
-/// Sends an offer to peers: to all, or it is taken back from those that have it.
+/// Sends an offer to peers. If it cannot be sent to all, it is taken back from those that have it.
 fn offer_to(
     peers: impl Iterator<Item = u32>,
     offer: &Offer,
@@ -100,7 +100,8 @@ impl Regions {
         if self.own().announced.contains_key(&region) {
             return Ok(region);
         }
-        // No lock is held: of memory of a device the driver is asked, and who watches launches looks at what is announced.
+        // No lock is held: the driver is asked about memory of a device, and the thread that watches launches looks at what is
+        // announced.
         let any = peers(bootstrap).next();
         let offer = any.map(|_| self.memory.register(memory)).transpose()?;
         let mut own = self.own();

@@ -33,8 +33,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Allocates `bytes` of zeroed memory that can be exported. Zero bytes are refused.
     fn allocate(&self, bytes: u64) -> Result<Arc<dyn Memory>, HalError>;
 
-    /// As [`allocate`](Self::allocate), and kernels and copies of every other device of the process's that reaches this one's
-    /// memory may use it at its address: of whoever gets that, as code of others' that expects it of an allocator.
+    /// As [`allocate`](Self::allocate); kernels and copies of every other device of this process that reaches this one's memory
+    /// may use it at its address, too, whoever's they are. For code of others that expects that of an allocator.
     fn allocate_for_all(&self, bytes: u64) -> Result<Arc<dyn Memory>, HalError> {
         self.allocate(bytes)
     }
@@ -44,18 +44,17 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// refused.
     fn pinned(&self, bytes: u64) -> Result<Arc<dyn Memory>, HalError>;
 
-    /// Has kernels and copies of this device reach memory of the host's device as [`pinned`](Self::pinned) memory, at its address,
-    /// while what this returns lives. That is exported as the host's memory is.
+    /// Pins memory of the host's device: while the result lives, kernels and copies of this device reach it at its address, as
+    /// [`pinned`](Self::pinned) memory. The result is exported as the host's memory is.
     ///
     /// # Errors
     /// [`Invalid`](HalError::Invalid) for memory of another backend, [`Unsupported`](HalError::Unsupported) where the driver cannot;
     /// the driver's own for memory that is pinned already.
     fn pin(&self, memory: &Arc<dyn Memory>) -> Result<Arc<dyn Memory>, HalError>;
 
-    /// Maps memory of a peer. Memory of this process is mapped a second time on the host; on a GPU it is where it is already,
-    /// for as long as somebody has it, also for other devices that reach it (but chunks of an application's allocator, which are
-    /// mapped a second time). The handle may come from a process that is
-    /// not trusted: one whose memory is shorter than it says, or could become so, is refused.
+    /// Maps memory of a peer. Memory of this process is where it is already, as long as somebody has it; on a GPU also for other
+    /// devices that reach it, except chunks of an application's allocator, which are mapped a second time. The handle may come
+    /// from a process that is not trusted: one whose memory is shorter than it says, or could become so, is refused.
     fn import(&self, handle: &MemoryHandle) -> Result<Arc<dyn Memory>, HalError>;
 
     /// Maps memory whose peer exported it by [`crate::Memory::export_parts`]: one range of addresses, in which the parts
@@ -80,10 +79,10 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// `address`, and the offset of `address` in it. `None` for a range that no single memory holds. Cheap, but not free: see
     /// [`epoch`](Self::epoch).
     ///
-    /// On a GPU, memory of the device that the application allocated itself is found, too, and
-    /// [borrowed](Memory::is_borrowed): its whole allocation, with the same number each time while somebody holds
-    /// it. Where an allocator puts physical memory together at addresses that follow each other, it is all pieces that
-    /// the range touches ([`crate::Memory::export_parts`]). Elsewhere memory that came from elsewhere is not found.
+    /// On a GPU, memory of the device that the application allocated itself is found, too, and [borrowed](Memory::is_borrowed):
+    /// its whole allocation, with the same number each time while somebody holds it. If an allocator put physical memory together
+    /// at addresses that follow each other, it is all pieces that the range touches ([`crate::Memory::export_parts`]). Other
+    /// backends find only memory that they allocated or imported.
     fn find(&self, address: *const u8, bytes: u64) -> Option<(Arc<dyn Memory>, u64)>;
 
     /// As [`find`](Self::find), with the reason where nothing is found.
@@ -96,10 +95,9 @@ pub trait Device: Send + Sync + fmt::Debug {
         })
     }
 
-    /// Changes whenever memory of this device comes or goes; before it is unmapped, when it goes. An answer of
-    /// [`find`](Self::find) may be kept (as a `Weak`, or it would keep the memory) while the number read *before*
-    /// asking is still the current one; but never one of [borrowed](Memory::is_borrowed) memory, which the
-    /// application frees without a word.
+    /// Changes whenever memory of this device comes or goes; when it goes, before it is unmapped. An answer of
+    /// [`find`](Self::find) may be kept (as a `Weak`, or it would keep the memory) while the number read *before* asking is still
+    /// the current one. Not so an answer with [borrowed](Memory::is_borrowed) memory, which the application frees without a word.
     fn epoch(&self) -> u64 {
         self.epoch_cell().load(Ordering::Acquire)
     }
@@ -120,22 +118,22 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// outlive the result.
     unsafe fn adopt_stream(&self, raw: *mut c_void) -> Result<Arc<dyn Stream>, HalError>;
 
-    /// Makes a stream whose work shall not stand behind that of others in a queue of the hardware's: its priority is the
-    /// highest that there is. For copies beside kernels that wait for them.
+    /// Makes a stream of the highest priority that there is, so that its work does not stand behind that of others in a queue of
+    /// the hardware. For copies beside kernels that wait for them.
     fn urgent_stream(&self) -> Result<Arc<dyn Stream>, HalError> {
         self.stream()
     }
 
-    /// Lets kernels of this device use all memory of the device with the number `index`, what it has now and later, so that
-    /// importing some in this process calls nothing of the driver that may wait for kernels. The first call for a device
-    /// may. One out of reach is [`HalError::NotShareable`].
+    /// Lets kernels of this device use all memory of the device with the number `index`, what it has now and later. Importing
+    /// such memory in this process then makes no driver call that may wait for kernels; the first call of this for a device may
+    /// wait for them. A device out of reach is [`HalError::NotShareable`].
     fn enable_peer(&self, index: u32) -> Result<(), HalError> {
         let _ = index;
         Ok(())
     }
 
     /// Makes the device current on the calling thread and leaves it so, as `cudaSetDevice` and `hipSetDevice` do: for code of
-    /// others that the thread runs. Calls of this layer need it not.
+    /// others that the thread runs. Calls of this layer do not need it.
     fn make_current(&self) -> Result<(), HalError> {
         Ok(())
     }
@@ -143,8 +141,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Makes an event.
     fn event(&self) -> Result<Arc<dyn Event>, HalError>;
 
-    /// Takes what graphs have kept that are gone ([`crate::Stream::keep`]), as far as they were recorded on this device. To
-    /// drop it unmaps and unloads, which may wait for kernels.
+    /// Takes the objects that graphs recorded on this device have kept ([`crate::Stream::keep`]), once these graphs are gone.
+    /// Dropping the objects unmaps and unloads, which may wait for kernels.
     fn take_abandoned(&self) -> Vec<Arc<dyn Any + Send + Sync>> {
         Vec::new()
     }

@@ -66,8 +66,8 @@ pub trait Driver: Send + Sync {
     /// The number of the device that is current on the calling thread, `None` where the application has made none so.
     fn current(&self) -> Result<Option<u32>, HalError>;
 
-    /// Machine code of a source for an architecture (e.g. `sm_90`), which a device of that takes as
-    /// [`KernelCode::Binary`](crate::KernelCode::Binary). Takes a run-time compiler, but no device and no driver's library.
+    /// Compiles a source to machine code for an architecture (e.g. `sm_90`), which devices of that architecture take as
+    /// [`KernelCode::Binary`](crate::KernelCode::Binary). Needs a run-time compiler, but no device and no driver's library.
     /// [`HalError::Unavailable`] where there is no compiler, or it does not know the architecture.
     fn compile(&self, source: &str, architecture: &str) -> Result<Vec<u8>, HalError> {
         let _ = (source, architecture);

@@ -15,9 +15,9 @@ pub trait Event: Any + Send + Sync + fmt::Debug {
     /// The backend of the device that made it.
     fn backend(&self) -> Backend;
 
-    /// Whether the work it stands for is done. Where the driver tells nothing of a stream that is being recorded into a graph, as
-    /// ROCm's does, it is not said to be done before that has ended. Of errors of tasks it says nothing: [`crate::Stream::synchronize`] tells them. A
-    /// device that has failed answers why, here as in every call: nothing on it ends any more.
+    /// Whether the work it stands for is done. If the driver says nothing about a stream that is being recorded into a graph, as
+    /// ROCm's driver, the answer is `false` until the recording has ended. Errors of tasks are not told here but by
+    /// [`crate::Stream::synchronize`]. A device that has failed answers why, here as in every call: nothing on it ends any more.
     fn query(&self) -> Result<bool, HalError>;
 
     /// Waits until the work it stands for at this moment is done, working on it where the backend can.

@@ -68,8 +68,8 @@ pub enum MemoryHandle {
     },
 }
 
-/// The mapping that a process has, which the process's other ranks use, too: so that nobody there writes memory of a GPU by an
-/// address what others read by another, and memory of the host takes one mapping and one descriptor however many ranks use it.
+/// The mapping that a process has, which all ranks of the process use. So nobody there writes memory of a GPU by one address
+/// while others read it by another, and memory of the host takes one mapping and one descriptor however many ranks use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {
     /// A number of the process, which no other process has.

@@ -1,4 +1,4 @@
-//! What of this process its own handles lead back to: memory that ranks of one process pass to each other is there already.
+//! What handles of this process lead back to in it: memory that ranks of one process pass to each other is there already.
 
 use crate::handle::Home;
 use crate::id::next_id;
@@ -13,13 +13,13 @@ pub(crate) fn process_number() -> u64 {
     *NUMBER.get_or_init(|| RandomState::new().hash_one(std::process::id()))
 }
 
-/// A number for a mapping of this process, or for memory of its application. Who has none of its handles cannot guess it, so that
-/// a handle that a peer made up leads to no memory that others were given.
+/// A number for a mapping of this process, or for memory of its application. It cannot be guessed without one of its handles, so
+/// that a handle that a peer made up leads to no memory that others were given.
 pub(crate) fn mapping_number() -> u64 {
     RandomState::new().hash_one(next_id()).max(1)
 }
 
-/// What was exported of one kind of this process, by numbers.
+/// The objects of one kind that this process has exported, by their numbers.
 #[derive(Debug)]
 pub(crate) struct Exported<M>(Mutex<BTreeMap<u64, Weak<M>>>);
 
@@ -33,7 +33,7 @@ impl<M> Exported<M> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers one of this [number](mapping_number) as long as somebody has it; how others of this process find it.
+    /// Remembers an object by its [number](mapping_number), as long as somebody has it. Returns how others of this process find it.
     pub(crate) fn enter(&self, number: u64, one: &Arc<M>) -> Home {
         let mut all = self.all();
         all.retain(|_, known| known.strong_count() > 0);
@@ -41,7 +41,7 @@ impl<M> Exported<M> {
         Home { process: process_number(), number }
     }
 
-    /// What has this number, if it is of this process and somebody has it still.
+    /// The object with this number, if it is of this process and somebody still has it.
     pub(crate) fn find(&self, home: Home) -> Option<Arc<M>> {
         let all = self.all();
         let known = (home.process == process_number()).then(|| all.get(&home.number)).flatten();

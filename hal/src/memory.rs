@@ -57,8 +57,8 @@ pub trait Memory: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Whether other processes map it by a call that may wait for all kernels of their device, as CUDA's do memory of
-    /// `cudaMalloc`: a peer whose kernel waits for its mapping would wait for ever.
+    /// Whether other processes map it by a call that may wait for all kernels of their device, as with memory of `cudaMalloc`: a
+    /// peer whose kernel waits for the mapping would wait for ever.
     fn is_legacy_ipc(&self) -> bool {
         false
     }
@@ -80,8 +80,8 @@ pub trait Memory: Send + Sync + fmt::Debug {
         Err(HalError::Unsupported { op, backend: self.backend() })
     }
 
-    /// A descriptor by which a network card reads and writes the `bytes` bytes at `offset`. Needs
-    /// [`crate::Caps::dma_buf`]; memory that has none all the same is [`HalError::NotShareable`].
+    /// A descriptor by which a network card reads and writes the `bytes` bytes at `offset`. Needs [`crate::Caps::dma_buf`];
+    /// memory that has no descriptor all the same is [`HalError::NotShareable`].
     fn export_dma_buf(&self, offset: u64, bytes: u64) -> Result<DmaBuf, HalError> {
         let _ = (offset, bytes);
         let op = "export memory for network cards";

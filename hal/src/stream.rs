@@ -44,8 +44,8 @@ pub trait Stream: Any + Send + Sync + fmt::Debug {
     /// The number of the device that made it ([`crate::Device::index`]).
     fn device(&self) -> u32;
 
-    /// A number no other stream of this process has had or will have. One of the application that is adopted again has the
-    /// same again; where the driver does not number streams, so has one that was given the handle of one that is gone.
+    /// A number no other stream of this process has had or will have. A stream of the application has the same number each time it is
+    /// adopted. If the driver does not number streams, a stream that was given the handle of one that is gone has that one's number.
     fn id(&self) -> u64;
 
     /// The vendor's handle (`CUstream`, `hipStream_t`; null is its default stream), which is valid while this object lives; `None`
@@ -92,8 +92,8 @@ pub trait Stream: Any + Send + Sync + fmt::Debug {
     /// recorded is not waited for. Never blocks the caller. Events of other backends are refused.
     fn wait(&self, event: &dyn Event) -> Result<(), HalError>;
 
-    /// Whether everything submitted is known to be done. Never of a stream that is being recorded into a graph. What failed is done:
-    /// [`synchronize`](Self::synchronize) says with what.
+    /// Whether everything submitted is known to be done; `false` for a stream that is being recorded into a graph. Work that
+    /// failed is done: [`synchronize`](Self::synchronize) returns its error.
     fn query(&self) -> Result<bool, HalError>;
 
     /// Waits until everything submitted before the call is done, polling tasks on the calling thread with
@@ -104,9 +104,9 @@ pub trait Stream: Any + Send + Sync + fmt::Debug {
     /// has no graphs.
     fn is_capturing(&self) -> Result<bool, HalError>;
 
-    /// Keeps `object` until the graph that this stream is being recorded into is gone, and with it every executable
-    /// made of it: what replays use, kernels and memory among it, must outlive the caller. Who uses
-    /// the device takes it then ([`crate::Device::take_abandoned`]). A stream that is not being recorded is [`HalError::Invalid`].
+    /// Keeps `object` until the graph that this stream is being recorded into is gone, and with it every executable made of it:
+    /// kernels, memory and whatever else replays use must outlive the caller. Whoever uses the device takes the object then
+    /// ([`crate::Device::take_abandoned`]). A stream that is not being recorded is [`HalError::Invalid`].
     fn keep(&self, object: Arc<dyn Any + Send + Sync>) -> Result<(), HalError> {
         drop(object);
         Err(HalError::Unsupported { op: "keep an object for a graph", backend: self.backend() })

@@ -18,7 +18,7 @@ use antiphon_types::{DataType, ReduceOp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// What code is given on devices, and what else there is to do.
+/// Which buffers code takes on devices, and what to do about others: what the error says is allowed.
 const OWN_MEMORY: &str = "memory of the rank's own device; allocate the buffer there, or narrow the code's terms, so that a plan \
      serves the call, which takes other memory, too";
 
@@ -29,12 +29,12 @@ const MOST_MEETINGS: usize = 64;
 #[derive(Debug)]
 pub(super) struct Coded {
     pub code: Arc<RegisteredCode>,
-    /// Bytes of a send and of a receive buffer, as ranks compare them: also those that this rank has no part in.
+    /// Bytes of the send and of the receive buffer, as ranks compare them: counted also for a buffer that this rank has no part in.
     pub bytes: (u64, u64),
     pub in_place: bool,
     pub input: (*const u8, u64),
     pub output: (*mut u8, u64),
-    /// Those sent and those received, where they have lengths of their own.
+    /// The blocks sent and the blocks received, for collectives whose blocks have lengths of their own.
     pub blocks: Option<[Vec<Extent>; 2]>,
     pub dtype: DataType,
     pub op: Option<ReduceOp>,
@@ -42,7 +42,7 @@ pub(super) struct Coded {
 }
 
 impl Coded {
-    /// What tells codes, and roots, apart.
+    /// A name that differs for different codes, versions and roots.
     fn name(&self) -> String {
         format!("code {} {} root {}", self.code.name(), self.code.version(), self.root)
     }
@@ -69,8 +69,8 @@ impl Coded {
 }
 
 impl Collectives {
-    /// Refuses code where some ranks are on hosts and others on devices, which come to different meetings: all of them do, or the
-    /// call would be waited for.
+    /// Refuses code if some ranks are on hosts and others on devices, since these would come to different meetings. All ranks
+    /// refuse it; otherwise some would wait for the others.
     pub(super) fn check_alike(&self, code: &RegisteredCode) -> Result<(), ExecutorError> {
         match self.communicator().shared.neighbours.mixed() {
             Some(saw) => {
@@ -120,7 +120,7 @@ impl Collectives {
         // SAFETY: as this function's.
         gpu.in_lane(shared, &**queue, || unsafe { self.enter(coded, Some(queue)) })?;
         match stream {
-            // What it put there is no launch that anybody counts.
+            // What the code put into the stream is no launch, so nothing else counts it.
             Some(_) => self.note_copy(&**queue),
             None => self.executor().synchronize(queue),
         }
@@ -170,7 +170,7 @@ impl Collectives {
             Ok(Err(error)) => error.to_string(),
             Err(panic) => format!("it panicked: {}", panicked(&*panic)),
         };
-        // What ended its launches, on this rank or on another, says more.
+        // If a failure, here or on another rank, ended the code's launches, that failure says more than the code's own error.
         let broken = || self.communicator().broken();
         if let Some(failure) = broken().or_else(|| self.communicator().pair_failure()) {
             return Err(failure);
@@ -192,7 +192,7 @@ impl Collectives {
         let plan = self.executor().load(&plan)?;
         let mut meetings = lock(&self.0.meetings);
         if meetings.len() >= MOST_MEETINGS {
-            // Most of them of code that is not registered any more; the others are loaded again.
+            // Most of these belong to code that is not registered any more; those still needed are loaded again.
             meetings.clear();
         }
         Ok(Arc::clone(meetings.entry(name).or_insert(plan)))

@@ -42,7 +42,7 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct Group {
     calls: Vec<Gathered>,
-    /// Those of the calls whose blocks have lengths of their own: by what each is made.
+    /// For each call whose blocks have lengths of their own, what makes it.
     uneven: Vec<(Collectives, Means)>,
 }
 
@@ -236,8 +236,8 @@ impl Group {
             let saw = format!("rank {peer} of {world}");
             return Err(argument("use a peer", saw, "ranks of the communicator"));
         }
-        // Before anything of the group is launched: whoever makes it elsewhere makes all of it. Of any two ranks, so that all
-        // ranks find the same, also those that have no such peer.
+        // Checked before anything of the group is launched, since a group is launched whole or not at all. It looks at any two
+        // ranks, not only at this peer, so that all ranks find the same, also those that have no such peer.
         if on.on_device()
             && peer != on.communicator().rank()
             && let Some(saw) = on.communicator().shared.neighbours.refusal()
@@ -283,8 +283,8 @@ impl Group {
     }
 
     /// Launches what was gathered. Calls without a stream are complete on return; those on a stream go on by themselves. On
-    /// devices the first transfer from one rank to another waits until both have formed their ends of the queue that it goes
-    /// through, which the peer does without a call.
+    /// devices the first transfer from one rank to another waits until both ranks have formed their ends of its queue; the peer
+    /// does that without making a call.
     ///
     /// # Errors
     /// Nothing is launched if the group has sends to this rank itself that none of its receives takes, or streams of a device
@@ -403,7 +403,7 @@ impl Task for Copy {
     }
 }
 
-/// What goes through one queue of transfers, in order, each with those beside which it goes on.
+/// The transfers of a group that go through one queue, in order, each with the [`Together`] that drives it.
 struct Transfers {
     on: Collectives,
     way: Way,
@@ -411,7 +411,7 @@ struct Transfers {
 }
 
 impl Transfers {
-    /// Has the transfers handed to those who drive them, who expect them, once their pair is formed or failed to be.
+    /// Hands the transfers to the [`Together`]s, which expect them, once their pair is formed or could not be.
     fn begin(self) {
         let Transfers { on, way, all } = self;
         let communicator = on.communicator().clone();
@@ -433,8 +433,8 @@ fn launch_all(on: &Collectives, formed: &Formed, all: &[(Arc<Together>, Transfer
             queues.len() - 1
         });
         let (_, queue, failure) = &mut queues[at];
-        // Numbered in the order in which they were gathered, and none behind one that is not: who has none of these does not
-        // fail by it.
+        // Launches are numbered in the order in which transfers were gathered, and nothing is launched behind one that could not
+        // be. A set fails only if a transfer of its own was not launched.
         if error.is_none() {
             match launch(transfer) {
                 Ok(launch) => queue.push_back(launch),
@@ -476,7 +476,7 @@ impl Launches {
         Arc::clone(&known.or_insert_with(|| (Arc::clone(stream), Arc::default())).1)
     }
 
-    /// Whether a call is among those that come one after the other, or the first of them.
+    /// Whether a call is one of those that are made one after the other, or becomes the first of them.
     fn has_turn(&self, Gathered { on, work, .. }: &Gathered) -> bool {
         match work {
             Work::Step(Step::Code(_)) => true,
@@ -485,8 +485,8 @@ impl Launches {
         }
     }
 
-    /// Numbers a collective, or puts a transfer to its pair, or a call to those that come one after the other; of calls on devices
-    /// those alone.
+    /// Takes a call: numbers a collective, puts a transfer into its pair's queue, or adds the call to those that are made one
+    /// after the other. Of calls on devices, only the last kind comes here.
     fn take(&mut self, Gathered { on, work, stream }: Gathered) {
         let id = stream.as_ref().map(|stream| stream.id());
         let step = match work {
@@ -497,7 +497,7 @@ impl Launches {
                 let all = Vec::new();
                 let transfers = transfers.or_insert_with(|| Transfers { on, way, all });
                 if !transfers.all.iter().any(|(known, _)| Arc::ptr_eq(known, &set)) {
-                    // Before any of it begins, so that nothing is over too early.
+                    // Announced before any of it begins, so that the set is not over before this queue arrives.
                     set.expect();
                 }
                 transfers.all.push((set, transfer));
@@ -528,7 +528,7 @@ impl Launches {
         }
     }
 
-    /// Launches everything, and drives what is to be complete.
+    /// Launches everything, and drives the calls without a stream until they are complete.
     fn run(mut self) -> Result<(), ExecutorError> {
         for Line { set, queue } in std::mem::take(&mut self.collectives).into_values() {
             set.add(queue);

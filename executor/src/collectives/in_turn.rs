@@ -1,5 +1,5 @@
-//! Calls of a group that come one after the other, since code serves some of them: what code launches is numbered when it
-//! runs, and what comes after it may not be numbered before.
+//! Calls of a group that are made one after the other because code serves some of them. Code's launches get their numbers when
+//! the code runs, so the calls behind it must not get theirs before that.
 
 use super::Collectives;
 use super::coded::Coded;
@@ -37,8 +37,8 @@ impl InTurn {
         self.steps.push((step, stream));
     }
 
-    /// Makes the calls on a thread of their own: what one communicator's code waits for may be another's to do, or a
-    /// transfer's.
+    /// Makes the calls on a thread of their own, since one communicator's code may wait for another communicator's calls, or for
+    /// a transfer.
     pub fn start<'s>(self, scope: &'s Scope<'s, '_>) -> Started<'s> {
         let on = self.on.clone();
         let thread = Builder::new().name("antiphon-code".to_owned());
@@ -52,7 +52,7 @@ impl InTurn {
     }
 
     /// # Errors
-    /// The first failure; those behind it are tried all the same, since their peers are in them.
+    /// The first failure. The calls behind it are made all the same, since their peers are in them.
     fn run(self) -> Result<(), ExecutorError> {
         let InTurn { on, steps } = self;
         // Code finds the rank's device as it would on a thread of the application's.

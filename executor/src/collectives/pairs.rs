@@ -21,12 +21,12 @@ type Turn = Box<dyn FnOnce(&Formed) + Send>;
 
 /// The pair of this rank and a peer for a queue of transfers.
 pub(super) enum Pair {
-    /// Its peer has not come yet. These do, in this order, once it has.
+    /// The peer has not come yet. These turns are taken, in this order, once it has.
     Forming(Vec<Turn>),
-    /// It is there, and so is all that came before.
+    /// The pair is formed, and all turns that waited for it were taken.
     Formed(Collectives),
-    /// It could not be formed, and is not tried again: the transfers that failed here have their other halves on the peer, which
-    /// would be matched with later ones.
+    /// The pair could not be formed, and is not tried again: the peer has the other halves of the transfers that failed here, and
+    /// would match them with later ones.
     Failed(ExecutorError),
 }
 
@@ -60,8 +60,8 @@ impl Communicator {
         }
     }
 
-    /// Gives the pair for a queue of transfers to `turn`: now where it is formed, else once it is, on another thread, behind
-    /// those that came before. Returns without waiting for the peer.
+    /// Gives the pair for a queue of transfers to `turn`: at once if the pair is formed, otherwise on another thread once it is,
+    /// behind the turns that came before. Returns without waiting for the peer.
     pub(super) fn with_pair(&self, way: Way, turn: impl FnOnce(&Formed) + Send + 'static) {
         let formed = match self.usable(way) {
             Ok(Some(pair)) => Ok(pair),
@@ -69,7 +69,7 @@ impl Communicator {
             Ok(None) => {
                 let mut pairs = lock(&self.shared.queues.pairs);
                 match pairs.get_mut(&way) {
-                    // Since this thread looked.
+                    // Formed since this thread looked.
                     Some(Pair::Formed(pair)) => Ok(pair.clone()),
                     Some(Pair::Failed(error)) => Err(error.clone()),
                     Some(Pair::Forming(turns)) => return turns.push(Box::new(turn)),
@@ -94,8 +94,8 @@ impl Communicator {
         move || told.recv().unwrap_or_else(|_| Err(not_formed("its thread ended".to_owned())))
     }
 
-    /// Forms this rank's ends of pairs that peers begin on devices: who makes a transfer there has to wait until its pair is formed,
-    /// and shall wait for no call of the peer's. Whoever is invited invites nobody.
+    /// Has this rank form its ends of pairs that peers begin to form on devices. A transfer there has to wait until its pair is
+    /// formed, and must not wait for a call of the peer. A rank that is invited does not invite in turn.
     pub(super) fn accept_invitations(&self) {
         if self.shared.gpu.is_none() {
             return;
@@ -111,7 +111,7 @@ impl Communicator {
                     Communicator { shared }.join_pair(way);
                 }
             };
-            // Not on the control thread, which may not be the one that lets go of the communicator.
+            // Not on the control thread, which must never drop the last handle of the communicator.
             let thread = std::thread::Builder::new().name("antiphon-pair".to_owned());
             let spawned = thread.spawn(join);
             spawned.inspect_err(|e| log::warn!("rank {} waits for a pair: {e}", way.peer)).is_ok()
@@ -136,8 +136,7 @@ impl Communicator {
         }
     }
 
-    /// Has a pair formed by a thread of its own: one may wait for what another has to do, and so may those who form them on
-    /// other ranks.
+    /// Has a pair formed by a thread of its own: one pair may wait for what another has to do, on this rank and on others.
     fn begin_pair(&self, way: Way) {
         let on = self.clone();
         let form = move || on.end_pair(way, on.make_pair(way));
@@ -147,15 +146,15 @@ impl Communicator {
         }
     }
 
-    /// A pair is formed, or is not: all who wait for it have their turn. A failure is final, and the peer is told of it: who comes
-    /// there later would wait for this rank in vain.
+    /// Ends the forming of a pair, formed or failed: everyone who waits for it gets a turn. A failure is final, and the peer is
+    /// told of it: otherwise its later transfers would wait for this rank in vain.
     fn end_pair(&self, way: Way, formed: Formed) {
         let pair = match &formed {
             Ok(pair) => pair,
             Err(error) => {
                 let failed = Pair::Failed(error.clone());
                 let before = lock(&self.shared.queues.pairs).insert(way, failed);
-                // Before anybody here ends by it.
+                // The peer is told before any turn here ends by the failure.
                 if let Ok(end) = self.pair_end(way) {
                     end.abort(&error.to_string());
                 }
@@ -169,12 +168,12 @@ impl Communicator {
             let turns = {
                 let mut pairs = lock(&self.shared.queues.pairs);
                 match pairs.get_mut(&way) {
-                    // Who comes later must not be first, so it is not there before they are through.
+                    // Later transfers must not overtake these turns, so the pair counts as formed only when they were taken.
                     Some(Pair::Forming(turns)) if !turns.is_empty() => std::mem::take(turns),
                     _ => {
                         pairs.insert(way, Pair::Formed(pair.clone()));
                         drop(pairs);
-                        // Also if that has happened since it was begun.
+                        // Also ends the pair if the communicator was broken while the pair was being formed.
                         return self.ends_too(pair.communicator());
                     }
                 }
@@ -198,7 +197,7 @@ impl Communicator {
         self.broken_pair().map(|(error, _)| error)
     }
 
-    /// The same, once nobody touches the buffers of its callers any more.
+    /// What broke a pair, returned once nothing touches the buffers of the pair's callers any more.
     pub(crate) fn settled_pair_failure(&self) -> Option<ExecutorError> {
         let (error, pair) = self.broken_pair()?;
         if let Some(pair) = pair {
@@ -219,17 +218,17 @@ impl Communicator {
         })
     }
 
-    /// Whether all transfers are complete: of a pair that is being formed some are to come.
+    /// Whether all transfers are complete. A pair that is being formed still has some to come.
     pub(super) fn pairs_are_complete(&self) -> bool {
         lock(&self.shared.queues.pairs).values().all(|pair| match pair {
             Pair::Formed(pair) => pair.communicator().is_complete(),
-            // Also while those that waited for it have their turn: they are no launches yet.
+            // Also while waiting transfers get their turns: before that they are no launches that anything counts.
             Pair::Forming(_) => false,
             Pair::Failed(_) => true,
         })
     }
 
-    /// Waits until nobody works on a transfer of this rank any more, after what ended them.
+    /// After something has ended the transfers of this rank: waits until no thread works on one of them any more.
     pub(crate) fn settle_pairs(&self) {
         let formed = |pair: &Pair| match pair {
             Pair::Formed(pair) => Some(pair.clone()),
@@ -240,10 +239,10 @@ impl Communicator {
     }
 }
 
-/// Those who waited for a pair come, one after the other.
+/// Takes the turns of those who waited for a pair, one after the other.
 fn have_turns(way: Way, turns: Vec<Turn>, formed: &Formed) {
     for turn in turns {
-        // Those behind it have theirs, whatever becomes of it.
+        // A turn that panics does not keep those behind it from theirs.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| turn(formed))) {
             log::error!("a transfer with rank {} panicked: {}", way.peer, panicked(&*panic));
         }
@@ -260,7 +259,7 @@ fn not_formed(why: String) -> ExecutorError {
     HalError::System { what, source: std::io::Error::other(why) }.into()
 }
 
-/// A pair, or why there is none: also a panic, since others wait for who forms it.
+/// Forms a pair; a panic becomes an error, since others wait for the thread that forms it.
 fn or_panicked(form: impl FnOnce() -> Formed) -> Formed {
     catch_unwind(AssertUnwindSafe(form))
         .unwrap_or_else(|panic| Err(not_formed(format!("it panicked: {}", panicked(&*panic)))))

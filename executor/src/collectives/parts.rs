@@ -1,12 +1,12 @@
-//! Calls that come to several transfers: over nodes, those whose blocks have lengths of their own.
+//! Calls that are made as several transfers: those over nodes whose blocks have lengths of their own.
 //!
-//! Runtime blocks move between ranks that map each other's memory. Over nodes every block is a transfer by itself, whose two
-//! ranks agree on its length, and the transfers of a call go on together. They have queues apart from those of sends and
-//! receives, so that a call of the one kind never takes what the other has sent.
+//! Plans move runtime blocks only between ranks that map each other's memory. Over nodes every block is a transfer by itself,
+//! whose two ranks agree on its length, and the transfers of a call go on together. They have queues apart from those of sends
+//! and receives, so that a call of the one kind never takes what the other has sent.
 //!
-//! An allgatherv sends a block once to each other node: to the rank of the same number there, its counterpart, which passes it on to
-//! its neighbours once it has come. Only hosts do: on devices a transfer is in a stream before it is known whether the one before
-//! it has come.
+//! An allgatherv sends a block once to each other node: to the rank of the same number there, its counterpart, which passes it on
+//! to its neighbours once it has come. Only ranks on hosts pass blocks on: on devices a transfer is put into a stream before it
+//! is known whether the block that it would pass on has come.
 
 use super::Collectives;
 use super::group::Group;
@@ -22,8 +22,8 @@ use antiphon_types::DataType;
 use std::sync::Arc;
 
 impl Collectives {
-    /// Checks blocks that come from a caller: that they are as many as there must be, in their buffers, and apart from each other.
-    /// Of an allgatherv there is one to send, which in place is the rank's own of those received.
+    /// Checks a caller's blocks: that they are as many as there must be, lie in their buffers, and do not overlap. An allgatherv
+    /// sends one block, which in place is the rank's own among those received.
     pub(super) fn check_blocks(
         &self,
         what: &str,
@@ -47,7 +47,7 @@ impl Collectives {
         checked.map_err(|source| ExecutorError::Counts { plan: what.to_owned(), source })
     }
 
-    /// The transfers that a call comes to, whose blocks were checked.
+    /// The transfers that make a call whose blocks were checked.
     pub(super) fn parts(
         &self,
         what: &'static str,
@@ -64,8 +64,8 @@ impl Collectives {
         parts.gathered(&blocks, in_place, Nodes { world, per_node })
     }
 
-    /// Whether the input of an allgatherv is the rank's block of its output. One of no elements is that also wherever else it
-    /// points into the output: of such a block the offset does not count.
+    /// Whether the input of an allgatherv is the rank's own block of its output. An empty input is so wherever it points into the
+    /// output, since the offset of an empty block does not count.
     ///
     /// # Errors
     /// A block of the rank's own that is not as long as its input.
@@ -106,7 +106,7 @@ struct Parts {
     rank: u32,
 }
 
-/// Consecutive ranks on each node, equally many. One on each is what is also said of ranks that pass nothing on.
+/// Nodes with equally many consecutive ranks on each. For ranks that pass nothing on, one rank on each is assumed.
 #[derive(Clone, Copy)]
 struct Nodes {
     world: u32,
@@ -136,8 +136,8 @@ impl Parts {
         Transfer { what, way, at, count: block.count, dtype, relay: Relay::None }
     }
 
-    /// An alltoallv: a transfer for each block, also for empty ones, so that a peer that expects something is told. What the rank
-    /// keeps is sent and received by itself, if it is anything.
+    /// The transfers of an alltoallv: one for each block, also for empty ones, so that a peer that expects elements is told. The
+    /// rank sends the block that it keeps to itself, unless it is empty.
     fn exchanged(&self, blocks: &Blocks) -> Vec<Transfer> {
         let Blocks { buffers: (input, output), ref send, ref receive, .. } = *blocks;
         let mut parts = Vec::new();
@@ -150,7 +150,8 @@ impl Parts {
         parts
     }
 
-    /// An allgatherv, whose own block goes to neighbours and counterparts, and what comes from these on to the neighbours.
+    /// The transfers of an allgatherv: the rank's own block goes to neighbours and counterparts, and what these send to the
+    /// neighbours.
     fn gathered(&self, blocks: &Blocks, in_place: bool, nodes: Nodes) -> Vec<Transfer> {
         let Blocks { buffers: (input, output), ref send, ref receive, .. } = *blocks;
         let (own, block) = (send[0], |rank: u32| receive[rank as usize]);
@@ -175,7 +176,7 @@ impl Parts {
             parts.push(self.side(neighbour, Direction::Out, input.cast_mut(), own));
             parts.push(self.side(neighbour, Direction::In, output, block(neighbour)));
         }
-        // Behind the rank's own in each queue, and by the same order of nodes on both sides.
+        // In each queue these come after the rank's own blocks, in an order of nodes that is the same on both sides.
         parts.append(&mut passed);
         for neighbour in nodes.neighbours(self.rank) {
             for from in nodes.counterparts(neighbour) {

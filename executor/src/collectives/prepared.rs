@@ -40,7 +40,7 @@ impl Ready {
 #[derive(Debug)]
 pub(super) struct Prepared {
     plan: Arc<LoadedPlan>,
-    /// By what the plan is found again.
+    /// The question by which the plan is found again.
     pub asked: Option<Asked>,
     dtype: DataType,
     op: Option<ReduceOp>,
@@ -121,8 +121,8 @@ impl Checked {
         Wish { collective, bytes: self.input.1.max(self.output.1), in_place, root }
     }
 
-    /// Its buffers. A rank without a part in one of them has the other one stand in for it, if that is as long, or none at all:
-    /// its plan does not touch what is called so.
+    /// Its buffers. If the rank has no part in one of them, the other takes its place if it is as long, otherwise none does: the
+    /// rank's plan does not touch it.
     #[inline]
     fn buffers(&self) -> Buffers {
         let &Checked { dtype, op, .. } = self;
@@ -180,7 +180,7 @@ impl Collectives {
         if !alike && (at_root || !has_root(what)) && overlap(input, output) {
             return Err(argument("make a call", overlapping(input, output), allowed));
         }
-        // Nobody chooses by it where there is a root: these plans are right either way.
+        // With a root nothing is chosen by it: those plans are right either way.
         let in_place = alike && block > 0 && !has_root(what);
         let op = reduces(collective).then_some(op);
         let premultiplied = factor.is_some();
@@ -252,8 +252,8 @@ impl Collectives {
         }
     }
 
-    /// A transfer from a rank of a pair whose ranks are on two nodes: runtime blocks are for those that map each other's
-    /// memory, but both know the length.
+    /// A transfer from one rank of a pair to the other, on another node. It has no runtime blocks, which only ranks that map each
+    /// other's memory move: both ranks know the length.
     pub(super) fn prepare_from(
         &self,
         root: u32,
@@ -306,8 +306,8 @@ impl Collectives {
         Ok(Blocks { buffers, sizes, send: all.1, receive: one.1 })
     }
 
-    /// The blocks between a root and the others, whichever way they go: `single` is where a rank has its own, `whole` where
-    /// the root has all of them. One that is where it belongs goes nowhere.
+    /// The blocks between a root and the others, in either direction: `single` is where each rank has its own block, `whole`
+    /// where the root has all of them. A block that is already where it belongs is not moved.
     fn rooted(
         &self,
         &Request { count, dtype, .. }: &Request,

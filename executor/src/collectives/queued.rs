@@ -1,4 +1,4 @@
-//! Groups on devices: their calls are put into streams, and nothing of it waits on the host but for who asks to wait.
+//! Groups on devices: their calls are put into streams. The host waits only to form pairs of ranks, and for calls without a stream.
 //!
 //! Collectives of a communicator follow each other in its ranks' streams; ranks of this process that make the same call on one
 //! device are one kernel ([`Executor::execute_together`]). A pair of ranks has a stream of its own on each side, in which its
@@ -30,7 +30,7 @@ struct Ranked {
     stream: Arc<dyn Stream>,
 }
 
-/// A transfer, and the stream that it is part of, unless the group's end waits for it.
+/// A transfer and its stream; without a stream the group's end waits for it.
 struct Sent {
     transfer: Transfer,
     stream: Option<Arc<dyn Stream>>,
@@ -76,7 +76,7 @@ pub(super) struct Queued {
     error: Option<ExecutorError>,
 }
 
-/// A copy from a rank to itself, and the stream that it is part of, unless the group's end waits for it.
+/// A copy from a rank to itself and its stream; without a stream the group's end waits for it.
 struct Copied {
     on: Collectives,
     copy: Copy,
@@ -229,7 +229,7 @@ impl Queued {
                 let launched =
                     unsafe { Executor::execute_together_as(OrderOf::Communicator, &calls) };
                 if let Err(error) = launched {
-                    // Of those that failed together, one names it.
+                    // The error names one of the transfers that failed together.
                     let one = same.iter().find_map(|line| Some((line, line.side.sent.get(round)?)));
                     let told = one.map(|(line, sent)| sent.transfer.told(&line.side.on));
                     self.failed(told.as_ref().unwrap_or(&same[0].told).error(error));
@@ -238,7 +238,7 @@ impl Queued {
         }
         for line in &lines {
             let joined = line.join();
-            // Buffers are in use until somebody has waited.
+            // No caller's stream waits for these, so the group's end does: the buffers are in use until then.
             if joined.is_err() || line.side.sent.iter().any(|sent| sent.stream.is_none()) {
                 let executor = line.pair.executor().clone();
                 let transfers = Some(line.told.clone());
@@ -250,7 +250,7 @@ impl Queued {
         }
     }
 
-    /// The transfers of a side, ready to be launched: as far as they can be, and none behind one that cannot.
+    /// The transfers of a side, ready to be launched, up to the first that cannot be.
     fn line<'a>(&mut self, side: &'a Side, pair: Collectives) -> Result<Line<'a>, ExecutorError> {
         let told = Told::of_all(&side.on, side.way, side.sent.iter().map(|sent| &sent.transfer));
         let stream = pair.own_stream().map_err(|error| told.error(error))?;
@@ -314,15 +314,14 @@ impl Line<'_> {
     }
 }
 
-/// The pairs of queues of transfers. Those that are not formed yet are formed side by side, since what one waits for may be
-/// another's to do.
+/// The pairs for queues of transfers. Those not formed yet are formed side by side, since one may wait for what another has to do.
 fn form_all(sides: &[Side]) -> Vec<Formed> {
     let pair = |side: &Side| side.on.communicator().pair(side.way);
     let begun: Vec<_> = sides.iter().map(pair).collect();
     begun.into_iter().map(|formed| formed()).collect()
 }
 
-/// How far callers' streams were when transfers branched off, by the streams.
+/// By caller's stream, the event for what was in it when transfers branched off.
 #[derive(Default)]
 struct Branches(BTreeMap<u64, Arc<dyn Event>>);
 

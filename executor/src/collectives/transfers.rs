@@ -51,15 +51,16 @@ impl Transfer {
         Told { what: self.what, ..Told::of(on.communicator(), self.way) }
     }
 
-    /// Checks this side of a rank `on`, on the pair that it goes through.
+    /// Checks this side of a transfer, which rank `on` makes on a pair.
     ///
     /// # Errors
-    /// What is wrong with it, as the caller knows transfer and ranks; where that is no argument, it breaks the pair.
+    /// What is wrong with it, with the caller's name for the transfer and numbers of ranks. Unless an argument is wrong, it
+    /// breaks the pair.
     pub fn prepare(&self, on: &Collectives, pair: &Collectives) -> Result<Prepared, ExecutorError> {
         pair.prepare_transfer(self).map_err(|error| self.unmatched(on, pair, error))
     }
 
-    /// The error of a side that cannot be launched. The peer waits for it, and would take that of a later transfer for it.
+    /// The error of a side that cannot be launched. The peer waits for this side, and would take that of a later transfer for it.
     fn unmatched(
         &self,
         on: &Collectives,
@@ -82,7 +83,7 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// A transfer of which no more is known than its queue.
+    /// Names a transfer of which only the queue is known.
     pub fn of(on: &Communicator, way: Way) -> Self {
         let what = match (way.purpose, way.direction) {
             (Purpose::Calls, Direction::Out) => SEND,
@@ -92,8 +93,7 @@ impl Told {
         Told { what, on: on.clone(), way }
     }
 
-    /// What to say of a transfer that is one of several in a queue, where it is not known which: what all of them belong to, if that
-    /// is one thing.
+    /// Names a transfer that may be any of several in a queue: by the call that all of them belong to, if it is one.
     pub fn of_all<'t>(
         on: &Collectives,
         way: Way,
@@ -106,8 +106,8 @@ impl Told {
         if same { first } else { Told::of(on.communicator(), way) }
     }
 
-    /// An error of the pair, as the caller knows transfer and ranks. What broke the whole communicator, if something did, says more
-    /// than what that made of the pair.
+    /// Gives an error of the pair the caller's name for the transfer and numbers of ranks. If the whole communicator is broken,
+    /// its failure takes the error's place, since it says more than what it did to the pair.
     pub fn error(&self, error: ExecutorError) -> ExecutorError {
         let &Told { what, ref on, way: Way { peer, direction, .. } } = self;
         let own = || error.renumbered(&on.pair_names(peer));
@@ -126,7 +126,7 @@ pub(super) struct TransferLaunch {
 }
 
 impl TransferLaunch {
-    /// One side of a transfer that its rank `on` makes on a pair, with its number in the pair's queue.
+    /// The launch of one side of a transfer, which rank `on` makes on a pair, with its number in the pair's queue.
     ///
     /// # Errors
     /// As [`Transfer::prepare`].
@@ -136,7 +136,7 @@ impl TransferLaunch {
         transfer: &Transfer,
     ) -> Result<Self, ExecutorError> {
         let (told, call) = (transfer.told(on), transfer.prepare(on, pair)?);
-        // Whatever stream either side takes, it is the same queue of transfers.
+        // Without a stream's number: whichever streams the two sides take, it is the same queue of transfers.
         let launch = pair.executor().queued(&call.call(), None);
         let launch = launch.map_err(|error| transfer.unmatched(on, pair, error))?;
         let (relay, pair) = (transfer.relay.clone(), pair.communicator().clone());
@@ -153,7 +153,7 @@ impl Task for TransferLaunch {
                     self.pair.passes_on(awaited.position());
                     return TaskState::Pending;
                 }
-                // The peer waits for it.
+                // The peer waits for what was lost.
                 Arrival::Lost => self.pair.abort(LOST),
                 // The pair ends with the communicator, on both sides.
                 Arrival::LostToAll if self.pair.broken().is_none() => return TaskState::Pending,
@@ -214,13 +214,13 @@ impl Transfer {
 }
 
 impl Collectives {
-    /// Sends `count` elements to a peer, which calls [`receive`](Self::receive) with the same count and type; the others
-    /// have no part in it. Transfers from one rank to another come in order. On a device the first one waits, also on a
-    /// stream, until both ranks have formed their ends of what it goes through: for the peer's process, not for its call.
+    /// Sends `count` elements to a peer, which calls [`receive`](Self::receive) with the same count and type; the others have no
+    /// part in it. Transfers from one rank to another come in order. On a device the first transfer waits, even on a stream,
+    /// until both ranks have formed their ends of the pair that it goes through: for the peer's process, not for its call.
     ///
     /// # Errors
-    /// As [`call`](Self::call); a peer that is this rank. Where the two do not find each other in time for their first transfer, all
-    /// later ones that way fail with its error, on both ranks.
+    /// As [`call`](Self::call); a peer that is this rank. If the two ranks do not find each other in time for their first
+    /// transfer, all later transfers in that direction fail with its error, on both ranks.
     ///
     /// # Safety
     /// As [`call`](Self::call).
@@ -264,7 +264,7 @@ impl Collectives {
     ) -> Result<(), ExecutorError> {
         let own = self.communicator().rank();
         if transfer.way.peer == own {
-            // By itself a rank waits for itself.
+            // Outside of a group a rank would wait for itself: `pair_end` refuses it.
             return self.communicator().pair_end(transfer.way).map(drop);
         }
         let device = self.on_device();

@@ -4,8 +4,8 @@ use super::*;
 use antiphon_bootstrap::{Late, overdue};
 
 impl Communicator {
-    /// Returns once all ranks have called it. Costs about a cache line to and from each peer where all are on one node. One that fails
-    /// breaks the communicator, unless a rank has left in good order.
+    /// Returns once all ranks have called it. Costs about a cache line to and from each peer if all are on one node. A barrier
+    /// that fails breaks the communicator, unless a rank has left in good order.
     ///
     /// # Errors
     /// The communicator's failure; `Bootstrap` with the ranks that did not come within the time limit, or with one that has left, or,
@@ -40,7 +40,7 @@ impl Communicator {
             // Whether it is missing is asked again: it may have come before it left.
             let gone = |peer: &u32| shared.has_left(*peer) && missing(peer);
             let all_gone = (0..shared.world).filter(missing).filter(gone);
-            // One that is lost may be why another has left.
+            // A lost rank is named first, since it may be why another has left.
             if let Some(rank) = all_gone.min_by_key(|&peer| !shared.has_lost(peer)) {
                 let peer = PeerName { rank, pid: shared.peers[rank as usize].pid };
                 let left = || BootstrapError::PeerLeft { doing: "barrier", peer }.into();
@@ -70,8 +70,8 @@ impl Communicator {
     }
 }
 
-/// Whether a failure, if there is one, is found behind a barrier to which all came: who came goes on, and what it finds then must not
-/// hurt who is late to see that all did.
+/// Whether a barrier is over although `check` finds a failure: if all ranks came, it succeeded. Others have gone on, and a failure
+/// that they met then must not fail it here. The failure is asked for first, since a rank may come and then fail.
 fn ends(
     check: impl FnOnce() -> Result<(), ExecutorError>,
     all_came: impl FnOnce() -> bool,

@@ -1,4 +1,5 @@
-//! Calls that some ranks make by code, and others by what never meets code. So whoever takes code tells all others which call that is.
+//! Calls that some ranks make by code and others by something that never meets code: a rank that takes code tells all others
+//! which call that is.
 
 use super::{CONTROL, Shared};
 use crate::error::ExecutorError;
@@ -13,17 +14,17 @@ use std::sync::{Mutex, MutexGuard};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CallSeries {
-    /// Over nodes, with blocks that have lengths of their own. Transfers between pairs of ranks make one, or code does.
+    /// Calls over nodes whose blocks have lengths of their own. Transfers between pairs of ranks make such a call, or code does.
     Uneven,
-    /// By name, and recorded into graphs. A plan makes one, which is a node of its rank's graph, or code, whose ranks meet on the host
-    /// while they record.
+    /// Calls by name that are recorded into graphs. Either a plan makes such a call, and is a node of its rank's graph, or code
+    /// does, whose ranks meet on the host while they record.
     Recorded,
 }
 
 impl CallSeries {
     const ALL: [CallSeries; 2] = [CallSeries::Uneven, CallSeries::Recorded];
 
-    /// The tag of the message that the sender makes a call of the series by code.
+    /// The tag of the message by which a rank says that it makes a call of the series by code.
     const fn tag(self) -> u32 {
         match self {
             CallSeries::Uneven => UNEVEN_BY_CODE,
@@ -46,7 +47,7 @@ impl CallSeries {
 }
 
 impl fmt::Display for CallSeries {
-    /// Behind "those".
+    /// The words that follow "those" in a message.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             CallSeries::Uneven => "over nodes with blocks of lengths of their own",
@@ -68,7 +69,7 @@ pub(crate) struct CodedCalls {
 struct State {
     /// How many this rank has made.
     made: u64,
-    /// Those that it made by code, but for such as no other will tell of any more.
+    /// The calls that it made by code, without those that no other rank will still tell of.
     by_code: VecDeque<u64>,
     /// What ranks have told of calls that this rank has not come to: the call, the rank, and its code there.
     told: BTreeMap<(u64, u32), String>,
@@ -76,11 +77,11 @@ struct State {
     last: BTreeMap<u32, u64>,
 }
 
-/// The most calls that a rank tells of which this one has not come to, as those of a group.
+/// The most calls that ranks may tell of before this rank comes to them: a group tells of all its calls at once.
 const MOST_TOLD: usize = 1 << 16;
 
 impl State {
-    /// This rank comes to its next call: which it is, and what others have told of it.
+    /// Counts this rank's next call; returns its number, and what other ranks have told of it.
     fn come(&mut self) -> (u64, BTreeMap<(u64, u32), String>) {
         self.made += 1;
         let later = self.told.split_off(&(self.made + 1, 0));
@@ -113,7 +114,7 @@ impl CodedCalls {
         made
     }
 
-    /// Hears of a call that code makes on a peer. Returns how it differs from what this rank has made it by.
+    /// Takes a peer's message that code makes a call there. Returns an error if this rank has made that call by something else.
     ///
     /// # Errors
     /// What is wrong with the message.
@@ -166,8 +167,7 @@ fn decode(payload: &[u8]) -> Result<(u64, String), String> {
 }
 
 impl Shared {
-    /// Counts a call that code does not make. Where another rank makes it by code, this breaks the communicator, by which the call
-    /// ends.
+    /// Counts a call that code does not make. If another rank makes it by code, this breaks the communicator, which ends the call.
     pub(crate) fn count_otherwise(&self, series: CallSeries) {
         if let Err(error) = self.coded.otherwise(series) {
             self.fail(error);

@@ -22,12 +22,12 @@ pub struct Contexts {
     known: HashMap<ContextKey, Arc<Context>>,
     /// How many of them have launches.
     used: usize,
-    /// Those let go of that a rank may still be in a launch of.
+    /// Contexts that were let go of, in which some rank may still have a launch.
     leaving: Vec<Arc<Context>>,
 }
 
-/// Contexts that are kept where a process has so many ranks. For each it has up to two descriptors of each of its ranks, and often
-/// no more than a thousand in all.
+/// How many contexts are kept if a process has `crowd` ranks. Each context takes up to two descriptors of each of these ranks,
+/// and a process often may have no more than a thousand.
 fn most(crowd: usize) -> usize {
     (512 / crowd.max(1)).clamp(32, 128)
 }
@@ -50,13 +50,13 @@ impl Contexts {
         Ok(context)
     }
 
-    /// All that some launch may be under way in.
+    /// All contexts in which some launch may be under way.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Context>> {
         self.known.values().chain(&self.leaving)
     }
 
-    /// Gives launch `seq` of the communicator to a context: which of the context's it is, from 1. `None` if the context was let go
-    /// of, so that another is to be found.
+    /// Gives launch `seq` of the communicator to a context; returns its number in the context, from 1. `None` if the context
+    /// takes no more launches, as one that was let go of, so that another must be found.
     #[inline]
     pub fn launch(&mut self, context: &Context, seq: u64) -> Option<u64> {
         let given = context.given.load(Ordering::Relaxed);
@@ -79,7 +79,8 @@ impl Contexts {
         Some(given + 1)
     }
 
-    /// Of the sizes that have contexts of their own of a plan on a stream: all ranks make these launches in one order.
+    /// Lets go of the least recently used of the contexts that the sizes of a plan on a stream have of their own, if these are
+    /// too many. All ranks make these launches in one order, and so let go of the same one.
     #[cold]
     fn let_go_of_a_size(&mut self, key: ContextKey) {
         let alike = |one: &&ContextKey| {
@@ -106,14 +107,14 @@ impl Contexts {
     #[cold]
     fn let_go(&mut self, which: impl Fn(&Context) -> bool) {
         for (_, context) in self.known.extract_if(|_, context| which(context)) {
-            // It takes no more, from whoever has it at hand.
+            // It takes no more launches, also from callers that have it at hand.
             context.given.store(MOST_LAUNCHES, Ordering::Relaxed);
             self.used -= 1;
             self.leaving.push(context);
         }
     }
 
-    /// Those let go of in whose launches no rank is any more. To be dropped without the log.
+    /// Takes out the contexts let go of whose last launch every rank has completed. The caller drops them without holding the log.
     pub fn left(&mut self, shared: &Shared) -> Vec<Arc<Context>> {
         if self.leaving.is_empty() {
             return Vec::new();

@@ -1,18 +1,18 @@
-//! What a process that ends says of the communicators that it has not let go of: that it was through with them, if it was.
+//! The goodbye of a process that ends, for communicators that it has not dropped: it says that it was through with them, if it was.
 //!
-//! Programs end without destroying what they have made. Their peers would take that for a death, as far as they do not see for
-//! themselves, and those of other hosts do not, that nothing is missing.
+//! Programs end without destroying what they have made. Peers would take that for a death, unless they see for themselves that
+//! nothing is missing, which peers on other hosts do not.
 
 use super::{Communicator, Shared};
 use crate::sync::lock;
 use std::sync::{Arc, Mutex, Once, Weak};
 
-/// Communicators on hosts; those of the process that this one was forked from as well, of which it is no rank.
+/// Communicators on hosts, also those of the process that this one was forked from, of which this process is no rank.
 static LIVE: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
-/// Those that were left at the end: whoever let go of one last would wait for what is not to be waited for then.
+/// Communicators left at the end. They are kept: dropping the last handle of one would wait for what must not be waited for then.
 static KEPT: Mutex<Vec<Arc<Shared>>> = Mutex::new(Vec::new());
 
-/// Has the end of the process say goodbye for a rank. On devices nobody knows by then what still runs.
+/// Has the process say goodbye for a rank when it ends. Not for ranks on devices: by then nobody knows what still runs there.
 pub(super) fn watch(shared: &Arc<Shared>) {
     static ASKED: Once = Once::new();
     if shared.gpu.is_some() {
@@ -31,7 +31,7 @@ pub(super) fn watch(shared: &Arc<Shared>) {
     });
 }
 
-/// The process ends. Other threads may go on meanwhile, or hold what is looked at for ever: then nothing is said.
+/// Called when the process ends. Other threads may still run, or hold a lock that this needs for ever: then nothing is said.
 extern "C" fn ends() {
     let Ok(live) = LIVE.try_lock() else { return };
     let all: Vec<Arc<Shared>> = live.iter().filter_map(Weak::upgrade).collect();
@@ -50,8 +50,8 @@ fn say_goodbye(all: &[Arc<Shared>]) {
 }
 
 impl Communicator {
-    /// Whether this is a rank of the process that this one was forked from: what this one said, its peers would take for that one's
-    /// word.
+    /// Whether this is a rank of the process that this one was forked from. Peers would take what this process says for that
+    /// one's word.
     pub fn is_inherited(&self) -> bool {
         self.shared.is_inherited()
     }

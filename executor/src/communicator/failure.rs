@@ -17,43 +17,43 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 pub(super) struct Failure {
     failed: AtomicBool,
     first: Mutex<Option<ExecutorError>>,
-    /// By which peers are told, once.
+    /// Tells the peers of the failure, once.
     voice: Voice,
     told: AtomicBool,
-    /// Of a pair that another communicator's calls made: that one.
+    /// For a pair that another communicator's calls made: that communicator.
     whole: OnceLock<Whole>,
     pub(super) log: Mutex<Log>,
     /// What must end with the communicator.
     pub(super) devices: Option<Arc<gpu::Peers>>,
     /// This rank's ends of groups whose ranks have not all come yet.
     forming: Mutex<Vec<Forming>>,
-    /// Of pairs that transfers of the communicator go through: what breaks it ends them.
+    /// The pairs that the communicator's transfers go through: what breaks the communicator ends them.
     pairs: Mutex<Vec<Weak<Failure>>>,
     /// The rank's control page.
     page: Arc<dyn Memory>,
-    /// Once all have come: the pages of the other ranks; none on devices, and where the ranks are on several hosts.
+    /// The pages of the other ranks, once all have come; none on devices, and none if the ranks are on several hosts.
     near: OnceLock<BTreeMap<u32, Page>>,
-    /// Peers that were lost before that.
+    /// Peers that were lost before `near` was set.
     early: Mutex<Vec<(u32, Loss, ExecutorError)>>,
     losses: Arc<Losses>,
 }
 
 /// How a peer was lost.
 pub(super) struct Loss {
-    /// All that it posted has come: over a wire it may not have, of which this rank alone knows.
+    /// All that it posted has come. Over a wire some of it may not have, which only this rank knows.
     pub landed: bool,
-    /// By this rank alone: it has given the peer up.
+    /// Only this rank has lost the peer, because it has given the peer up.
     pub alone: bool,
 }
 
 struct Forming {
     end: Voice,
-    /// By whatever breaks the communicator; else by an abort of this rank's alone.
+    /// Whatever breaks the communicator ends it; otherwise only an abort of this rank does.
     ends_with_it: bool,
 }
 
 impl Failure {
-    /// The state of a rank with this control page. When it fails, `devices` are told, and the peers by `bootstrap`.
+    /// The state of a rank with this control page. A failure stops the launches of `devices`, and `bootstrap` tells the peers.
     pub(super) fn new(
         bootstrap: &Arc<dyn Bootstrap>,
         devices: Option<Arc<gpu::Peers>>,
@@ -76,12 +76,12 @@ impl Failure {
         }
     }
 
-    /// Of a pair: the communicator whose transfers go through it, and the numbers of its ranks there.
+    /// For a pair: sets the communicator whose transfers go through it, and the numbers of the pair's ranks there.
     pub(super) fn is_part_of(&self, whole: &Failure, names: [u32; 2]) {
         self.whole.get_or_init(|| Whole { names, losses: Arc::clone(&whole.losses) });
     }
 
-    /// What the others tell of themselves, by which all know alike whether one that is lost is missed. Where there are no pages it is.
+    /// Sets the pages by which all ranks judge alike whether a lost rank is missed; one without a page is. Judges earlier losses.
     pub(super) fn look_at(&self, near: BTreeMap<u32, Page>) {
         let early = {
             let mut early = self.early();
@@ -91,8 +91,9 @@ impl Failure {
         early.into_iter().for_each(|(peer, loss, error)| self.miss(peer, loss, error));
     }
 
-    /// A peer is lost. What others may wait for in a launch of its is broken by that, and else nothing but what needs it from now
-    /// on: programs end without a word after their last call, even while this rank has yet to see that all have come.
+    /// Notes that a peer is lost. If the peer was in a launch, others may wait for it, and this breaks the communicator.
+    /// Otherwise it breaks only calls that need the peer from now on: programs end without a word after their last call, even
+    /// before this rank has seen that all ranks came.
     pub(super) fn lose(&self, peer: u32, loss: Loss, error: ExecutorError) {
         {
             let mut early = self.early();
@@ -103,7 +104,7 @@ impl Failure {
         self.miss(peer, loss, error);
     }
 
-    /// That a peer was lost before this rank looks at what it tells of itself.
+    /// The loss of a peer, if that came before this rank [looked at](Self::look_at) the peer's page.
     pub(super) fn early_loss_of(&self, peer: u32) -> Option<ExecutorError> {
         let early = self.early();
         early.iter().find(|(lost, ..)| *lost == peer).map(|(_, _, error)| error.clone())
@@ -142,18 +143,19 @@ impl Failure {
         self.losses.find(|peer| through(peer) < seq)
     }
 
-    /// That a peer is gone, if it was lost when it was through.
+    /// The loss of a peer that was through with all that it had begun.
     pub(super) fn loss_of(&self, peer: u32) -> Option<ExecutorError> {
         self.losses.of(peer)
     }
 
-    /// That a rank was lost when it was through, of which the others hear as this rank does: a peer, or, of a pair, one of the whole.
+    /// The loss of a rank that was through, if other ranks hear of it as this one does: of a peer, or, for a pair, of a rank of
+    /// the whole.
     pub(super) fn bereavement(&self) -> Option<ExecutorError> {
         let of_whole = || self.whole.get()?.losses.heard().map(ExecutorError::of_whole);
         self.losses.heard().or_else(of_whole)
     }
 
-    /// What broke the communicator, or will break who needs a peer that is gone.
+    /// What broke the communicator; otherwise the loss of a peer, by which calls that need that peer fail.
     pub(super) fn known(&self) -> Option<ExecutorError> {
         self.check().err().or_else(|| self.losses.first())
     }
@@ -162,7 +164,8 @@ impl Failure {
         lock(&self.log)
     }
 
-    /// Breaks the communicator by what only this rank knows, here and, without waiting, on every other; the first failure counts.
+    /// Breaks the communicator by what only this rank knows, here and, without waiting, on every other rank; the first failure
+    /// counts.
     pub(super) fn tell(&self, error: ExecutorError) {
         let reason = match &error {
             // What the caller of `abort` said; the peers' errors add who did it.
@@ -175,13 +178,13 @@ impl Failure {
         self.set(error, Some(&reason));
     }
 
-    /// Breaks the communicator by what the others hear of as this rank does. Does not wait.
+    /// Breaks the communicator, on this rank, by a failure that the other ranks hear of by themselves. Does not wait.
     pub(super) fn hear(&self, error: ExecutorError) {
         self.set(error, None);
         self.quieten();
     }
 
-    /// Breaks the communicator here, and, for a reason that the others do not hear of otherwise, there.
+    /// Breaks the communicator on this rank; if there is a `reason`, of which the other ranks do not hear otherwise, there as well.
     fn set(&self, error: ExecutorError, reason: Option<&str>) {
         let text = error.to_string();
         {
@@ -191,11 +194,12 @@ impl Failure {
                 *first = Some(error);
             }
             match reason {
-                // Before anybody here finds it, and ends: the peers would hear of that end, and not of what it was.
+                // Peers are told before anything here finds the failure and ends: otherwise they might hear of that end, and not
+                // of its cause.
                 Some(reason) if !self.told.swap(true, Ordering::Relaxed) => {
                     self.voice.abort(reason)
                 }
-                // Else they might hear this rank's words first.
+                // The others hear of this failure by themselves. They are never told, since they might hear this rank's words first.
                 None if is_first => self.told.store(true, Ordering::Relaxed),
                 _ => {}
             }
@@ -212,20 +216,20 @@ impl Failure {
         pairs.iter().filter_map(Weak::upgrade).for_each(|pair| pair.hear_of_whole(&text));
     }
 
-    /// The control thread must not wait, so it says that the rank is quiet only if no launch is being worked on at this moment: who
-    /// works on one finds the failure and says so itself. Launches that have begun end by it.
+    /// Marks the rank as quiet, unless a launch is being worked on at this moment: the thread that works on it finds the failure
+    /// and marks the rank itself. Does not wait, since it is for the control thread. Launches that have begun end by it.
     pub(super) fn quieten(&self) {
         if let Ok(log) = self.log.try_lock() {
             self.end_idle(&log);
         }
     }
 
-    /// Has the rank be quiet, unless a launch is being worked on; whether it is.
+    /// Marks the rank as quiet, unless a launch is being worked on; returns whether it did.
     pub(super) fn end_idle(&self, log: &Log) -> bool {
         self.quieten_if(log, |_| true)
     }
 
-    /// Has the rank be quiet if no launch is being worked on, and this holds of all contexts; whether it is.
+    /// Marks the rank as quiet if no launch is being worked on and `holds` is true for all contexts; returns whether it did.
     fn quieten_if(&self, log: &Log, holds: impl Fn(&ContextState) -> bool) -> bool {
         let states: Option<Vec<_>> =
             log.contexts.all().map(|context| context.idle_state()).collect();
@@ -238,7 +242,7 @@ impl Failure {
         true
     }
 
-    /// Ends a pair with this communicator, whose transfers go through it.
+    /// Ends a pair, which this communicator's transfers go through, when the communicator is broken.
     pub(super) fn ends_too(&self, pair: &Arc<Failure>) {
         self.pairs().push(Arc::downgrade(pair));
         if let Err(error) = self.check() {
@@ -246,8 +250,8 @@ impl Failure {
         }
     }
 
-    /// Of a pair: what broke the communicator whose transfers go through it, of which the peer hears as well, and how. Whoever tells
-    /// of the pair's failure finds that one first.
+    /// For a pair: breaks it, because the communicator whose transfers go through it is broken. The peer hears of that, and how,
+    /// as well. Whoever reports the pair's failure finds the communicator's first.
     fn hear_of_whole(&self, reason: &str) {
         let (by, reason) = (0, reason.to_owned());
         self.hear(ExecutorError::Aborted { by, reason, doing: Doing::default() });
@@ -275,7 +279,7 @@ impl Failure {
         self.cause().map_or(Ok(()), Err)
     }
 
-    /// The same, also while the peers are still being told of it: for where another error may be their echo. Waits for no peer.
+    /// The failure, also while peers are still being told of it: for callers whose own error may be its echo. Waits for no peer.
     pub(super) fn cause(&self) -> Option<ExecutorError> {
         lock(&self.first).clone()
     }
@@ -289,14 +293,14 @@ impl Failure {
         end: &Arc<dyn Bootstrap>,
         form: impl FnOnce() -> Result<T, ExecutorError>,
     ) -> Result<T, ExecutorError> {
-        // What broke it before did not see this end.
+        // A failure from before this end was entered has not ended it.
         let form = || self.check().and_then(|()| form());
         let formed = self.form(end, true, form);
         formed.map_err(|error| self.cause().unwrap_or(error))
     }
 
-    /// Forms a group from this rank's end of it, which waits for its peers whatever breaks the communicator, but for an abort of
-    /// this rank's from now on.
+    /// Forms a group from this rank's end of it, which waits for its peers even if the communicator breaks. From now on only an
+    /// abort by this rank ends the forming.
     ///
     /// # Errors
     /// What the forming reports.
@@ -326,7 +330,7 @@ impl Failure {
     }
 }
 
-/// Whether a peer has said goodbye, and how it leaves, which it tells before that.
+/// Whether a peer has said goodbye, and how it leaves. The peer stores how before it says goodbye, so goodbye is read first.
 fn parting(goodbye: impl FnOnce() -> bool, how: &AtomicU64) -> (bool, u64) {
     let goodbye = goodbye();
     (goodbye, how.load(Ordering::Acquire))
@@ -359,16 +363,16 @@ impl Shared {
         self.failure.tell(error);
     }
 
-    /// Breaks the communicator, here and on every rank, and sees this rank's launches off, as [`settle`](Self::settle) does: after
-    /// the failure is there, as a launch that ends early must not look complete. The caller holds no context's state.
+    /// Breaks the communicator, here and on every rank, and then [settles](Self::settle) this rank's launches: not before the
+    /// failure is known, as a launch that ends early must not look complete. The caller holds no context's state.
     pub fn end(&self, error: ExecutorError) {
         self.fail(error);
         self.settle();
     }
 
-    /// After a failure: waits until nobody works on a launch of this rank any more, ends the links, so that no peer which
-    /// has not heard yet writes here any more, and tells the peers. Whoever comes back to a launch that has begun leaves it, also if all
-    /// that it needs has come. The caller holds no context's state.
+    /// After a failure: waits until no thread works on a launch of this rank, stops the links, so that peers that have not heard
+    /// of the failure yet cannot write here, and marks the rank as quiet. A thread that comes back to a launch that has begun
+    /// leaves it, even if all that the launch needs has come. The caller holds no context's state.
     pub fn settle(&self) {
         let contexts: Vec<_> = self.log().contexts.all().map(Arc::clone).collect();
         for context in contexts {
@@ -383,8 +387,8 @@ impl Shared {
         fence(Ordering::SeqCst);
     }
 
-    /// After a failure, behind a launch that is over all the same: tells the peers that this rank reaches into their memory no more, if
-    /// no other launch has begun that is not over. The last one does.
+    /// After a failure, once a launch is over all the same: marks the rank as quiet, which tells peers that it no longer reaches
+    /// into their memory, unless another launch has begun and is not over. The last one does it.
     pub fn quieten_behind_the_last(&self) {
         self.failure.quieten_if(&self.log(), |state| state.active.is_none());
     }
@@ -406,9 +410,9 @@ impl Shared {
         let goodbye = || self.bootstrap.has_left(peer) == Ok(true);
         match parting(goodbye, &self.control(peer).left.0) {
             (_, LEFT) => true,
-            // This rank is about to hear why; but of one that it has given up it hears nothing more.
+            // This rank is about to hear why. From a peer that it has given up, however, it hears nothing more.
             (_, BROKEN) => self.has_lost(peer) || self.failure.bereavement().is_some(),
-            // One whose communicator never came up says so by the end of its bootstrap alone.
+            // A peer whose communicator never came up says so only by the goodbye of its bootstrap.
             (goodbye, _) => goodbye || self.has_lost(peer),
         }
     }
@@ -425,7 +429,8 @@ impl Shared {
         self.failure.loss_of(peer).is_some()
     }
 
-    /// An error of a call that has no number yet: of what this rank lacks for it, the others, who are in the call or will be, hear.
+    /// Takes an error of a call that has no number yet. If only this rank may lack something, the others are in the call or will
+    /// be: then it breaks the communicator, and they hear of it.
     pub fn lacking(&self, error: ExecutorError) -> ExecutorError {
         if error.is_of_one_rank() {
             self.end(error.clone());
@@ -433,7 +438,7 @@ impl Shared {
         error
     }
 
-    /// That this rank waits for a peer which has left, while it was `doing` something.
+    /// The error of this rank, which was `doing` something, when it waits for a peer that has left.
     pub fn deserted(&self, peer: u32, doing: Doing) -> ExecutorError {
         if let Some(loss) = self.blamed_for(peer) {
             return loss.while_doing(doing);
@@ -445,7 +450,7 @@ impl Shared {
     /// Meets all ranks by the bootstrap, and waits for them.
     ///
     /// # Errors
-    /// What the bootstrap reports. What has begun and does not end well breaks the communicator, unless a rank has left in good order.
+    /// What the bootstrap reports. A meeting that has begun and fails breaks the communicator, unless a rank has left in good order.
     pub fn meet(
         &self,
         begin: impl FnOnce(&dyn Bootstrap) -> Result<Ticket, BootstrapError>,
@@ -463,8 +468,8 @@ impl Shared {
         })
     }
 
-    /// The end of a meeting of all ranks that this one was in: some may hold it for done, and others may come to it yet, so that
-    /// whoever met them next would be in another meeting than they. Where a rank has left in good order, all meetings end alike.
+    /// Breaks the communicator after a meeting of all ranks failed: some ranks may take it for done and others may come to it yet, so
+    /// that ranks would be in different meetings the next time. Not if a rank has left in good order: then all meetings fail alike.
     pub fn unmet(&self, error: ExecutorError) -> ExecutorError {
         if !matches!(error, ExecutorError::Bootstrap(BootstrapError::PeerLeft { .. })) {
             self.end(error.clone());

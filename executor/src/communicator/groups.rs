@@ -9,8 +9,8 @@ use antiphon_bootstrap::{Bootstrap, BootstrapError, Operation};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What tells groups of two ranks from splits, which are numbered from 0, by what they are for and by the way their data goes:
-/// from the lower rank to the higher, and back.
+/// The numbers of groups of two ranks, by their purpose and by the direction of their data (from the lower rank to the higher,
+/// and back). Splits are numbered from 0, so that none has these numbers.
 const PAIRS: [[u64; 2]; 2] = [[u64::MAX, u64::MAX - 1], [u64::MAX - 2, u64::MAX - 3]];
 /// Tells subsets from splits; they are numbered from here.
 const SUBSETS: u64 = 1 << 63;
@@ -104,7 +104,7 @@ impl Communicator {
             )));
         }
         let end = loop {
-            // Counted by the list: only those on it know that it was asked for.
+            // Numbered for each list of ranks: only the ranks on it know that it was asked for.
             let number = {
                 let subsets = &self.shared.subsets;
                 let mut subsets = lock(subsets);
@@ -113,7 +113,7 @@ impl Communicator {
                 SUBSETS + *count
             };
             let end = self.group(number, ranks)?;
-            // Of one that others have given up before this rank came to it, they are at the next.
+            // If the others gave this group up before this rank came to it, they are at the next one.
             if !matches!(end.check(), Err(BootstrapError::Aborted { .. })) {
                 break end;
             }
@@ -121,7 +121,7 @@ impl Communicator {
         self.shared.failure.unless_aborted(&end, || self.form(Arc::clone(&end)))
     }
 
-    /// This rank's end of the group of itself and a peer whose data goes one way. The lower of both is its rank 0.
+    /// This rank's end of the group of itself and a peer, for data that goes one way. The lower of the two is rank 0 there.
     ///
     /// # Errors
     /// `Argument` for this rank itself, and for one that there is not.
@@ -140,15 +140,15 @@ impl Communicator {
         self.group(number, &self.pair_names(peer))
     }
 
-    /// This rank's end of a group of some ranks, by a number that no other has which this communicator's ranks make.
+    /// This rank's end of a group of some ranks. No other group that this communicator's ranks make has this number.
     fn group(&self, number: u64, ranks: &[u32]) -> Result<Arc<dyn Bootstrap>, ExecutorError> {
-        // Nor one that others make over the same bootstrap, now or later.
+        // With the identity, no group that other communicators make over the same bootstrap has it either, now or later.
         Ok(self.shared.bootstrap.group(self.shared.identity ^ number, ranks)?)
     }
 
-    /// Brings up this rank's end of a [pair](Self::pair_end): returns when the peer has come. What it says of ranks is in the
-    /// pair's numbers, of which [`pair_names`](Self::pair_names) says what they stand for; but what peers are told of a
-    /// failure is not.
+    /// Brings up this rank's end of a [pair](Self::pair_end): returns when the peer has come. The pair has its own numbers for
+    /// the two ranks; [`pair_names`](Self::pair_names) says which ranks they stand for. Its errors use them, but not what peers
+    /// are told of a failure.
     ///
     /// # Errors
     /// What broke this communicator meanwhile; else what the bootstrap reports.
@@ -161,7 +161,8 @@ impl Communicator {
         let none = Installed::none("transfers use none");
         // All of a pair is on one stream already, whose launches and replays share what they leave.
         let options = self.shared.options.clone().with_installed(none).with_one_lane(false);
-        // Of one that leaves for a loss this rank is to hear before.
+        // A peer of this node that leaves because of a loss has left, for `Shared::has_left`, only once this rank has heard of
+        // the loss.
         let near = self.shared.peers[peer as usize].same_node;
         let parted = || !near || self.shared.has_left(peer);
         let has_left = || self.shared.bootstrap.has_left(peer) == Ok(true) && parted();
@@ -188,7 +189,7 @@ impl Communicator {
     /// What the bootstrap reports.
     pub(crate) fn form(&self, end: Arc<dyn Bootstrap>) -> Result<Communicator, ExecutorError> {
         let formed = self.begin(&end, &self.shared.options).and_then(Greeted::come);
-        // What waits there for this rank's peers waits in vain, and so would they.
+        // The peers would wait for this rank in vain, so they are told.
         formed.inspect_err(|error| end.abort(&format!("it was given up: {error}")))
     }
 

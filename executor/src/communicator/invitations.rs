@@ -1,5 +1,5 @@
-//! Pairs that a peer begins to form: its control thread's word reaches whoever keeps the pairs of this rank, which forms its end
-//! without the application calling anything. So who makes the first transfer to a peer waits for no call of the peer's.
+//! Pairs that a peer begins to form: its message reaches the keeper of this rank's pairs, which forms this rank's end without a
+//! call of the application. So the first transfer to a peer waits for no call of that peer.
 
 use super::{CONTROL, Communicator, Direction, Purpose, Way};
 use crate::sync::lock;
@@ -22,7 +22,7 @@ struct State {
 }
 
 impl Invitations {
-    /// Handles a peer's word.
+    /// Handles a peer's message.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -47,14 +47,15 @@ impl Invitations {
         Ok(())
     }
 
-    /// Has what peers ask for, and have asked for, formed by `keeper`, unless somebody does already.
+    /// Has `keeper` form the pairs that peers ask for from now on, and those that they asked for before. It replaces an earlier
+    /// keeper.
     pub fn accept_by(&self, keeper: impl Fn(Way) -> bool + Send + Sync + 'static) {
         let keeper: Keeper = Arc::new(keeper);
         lock(&self.0).keeper = Some(Arc::clone(&keeper));
         self.hand_over(Some(keeper));
     }
 
-    /// Hands over what waits. Nothing is locked in the keeper's calls.
+    /// Hands what waits to the keeper, which is called without the lock.
     fn hand_over(&self, keeper: Option<Keeper>) {
         let Some(keeper) = keeper else { return };
         loop {

@@ -18,9 +18,10 @@ use greeting::{Cores, Greeting, machine};
 pub(super) use islands::Parted;
 use islands::{Answers, neighbours, shared_wire};
 
-/// How often who waits for a peer's memory looks whether that can still come.
+/// How often a wait for something of a peer looks whether that can still come.
 const LOOK: Duration = Duration::from_millis(20);
-/// Least time that one has whose ranks have all come: what is waited for then is this process's own control thread, and no call.
+/// The least time that a peer's page is waited for. All ranks have come by then: the wait is for this process's own control
+/// thread, and for no call.
 const LEAST: Duration = Duration::from_secs(10);
 
 /// A communicator in the making. Each step begins an exchange that the next one finishes, so that one thread can
@@ -187,7 +188,7 @@ impl Join {
         Ok((NonNull::from(&rank_page(&memory).control), memory))
     }
 
-    /// Memory of a peer's, which has been offered. Where it cannot be mapped, the listener hears of that, and not this thread.
+    /// Waits until memory that a peer has offered is mapped. If it cannot be, the listener hears of that, and not this thread.
     fn mapped(&self, peer: &Peer, region: u64) -> Result<Arc<dyn Memory>, ExecutorError> {
         let limit = self.options.timeout.unwrap_or(NO_LIMIT).max(LEAST);
         let since = Instant::now();
@@ -211,19 +212,20 @@ impl Join {
 }
 
 impl Greeted {
-    /// Part of a communicator whose waits yield, or do not: its other ranks want the same cores.
+    /// Makes it part of a communicator whose waits yield, or do not, since the other ranks of that one want the same cores.
     pub(super) fn among(mut self, yields: bool) -> Self {
         self.join.crowd = yields;
         self
     }
 
-    /// In a group that was made for this communicator, and is made for no other: it is let go of with it.
+    /// Says that its group was made for this communicator alone, and is let go of with it.
     pub(super) fn in_own_group(mut self) -> Self {
         self.join.subscription.own = true;
         self
     }
 
-    /// Waits for the greetings, unless a peer `has_left` what this is made of before its own came: it makes no more there.
+    /// Waits for the greetings. `false` if a peer `has_left` the communicator that this one is made of before its greeting came:
+    /// it makes no more there.
     pub(super) fn greet(&mut self, has_left: impl Fn() -> bool) -> Result<bool, ExecutorError> {
         loop {
             let left = has_left();
@@ -267,7 +269,7 @@ impl Greeted {
             let same_process = join.bootstrap.peer(peer)?.same_process;
             let gap = greeting.device.gap(&*join.device, same_process);
             if same_process && gap.is_none() {
-                // Now: later, when it maps memory of the peer's, launches may wait for that.
+                // Done now: later, when memory of the peer is mapped, launches may wait for this call.
                 greeting.device.enable(&*join.device)?;
             }
             answer.push(Gap::to_byte(gap));
@@ -277,7 +279,7 @@ impl Greeted {
     }
 }
 
-/// A communicator that, where plans are installed, waits for what its peers cannot load of them.
+/// A communicator that waits to hear which installed plans its peers cannot load, if plans are installed.
 pub(super) struct Settled {
     shared: Shared,
     ticket: Option<Ticket>,

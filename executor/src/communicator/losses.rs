@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Such losses among the ranks of a communicator: who needs one that is lost from now on finds how it was.
+/// Such losses among the ranks of a communicator: a call that needs a lost rank from now on finds how it was lost.
 #[derive(Default)]
 pub(super) struct Losses {
-    /// And whether this rank alone has lost it.
+    /// By lost rank, the error, and whether only this rank has lost it.
     gone: Mutex<BTreeMap<u32, (ExecutorError, bool)>>,
     /// There are some.
     bereft: AtomicBool,
@@ -34,12 +34,12 @@ impl Losses {
         self.bereft.load(Ordering::Acquire)
     }
 
-    /// That this peer is lost.
+    /// The loss of this peer, if it is lost.
     pub fn of(&self, peer: u32) -> Option<ExecutorError> {
         self.pick(|&(&gone, _)| gone == peer)
     }
 
-    /// One of which the others hear as this rank does.
+    /// A loss of which the other ranks hear as this rank does.
     pub fn heard(&self) -> Option<ExecutorError> {
         self.pick(|(_, (_, alone))| !alone)
     }

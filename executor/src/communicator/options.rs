@@ -104,9 +104,9 @@ pub struct Options {
     /// Tags that registered plans, installed ones, and registered code, must have to serve this communicator. `ANTIPHON_TAGS` in
     /// the environment sets them, with commas between them. All ranks must say the same.
     pub tags: Vec<String>,
-    /// Whether launches on GPUs follow each other whatever streams they are on, as NCCL's calls do: each begins behind the one
-    /// before it, which all ranks make in one order, each on streams of its own choice. Those that are recorded into graphs follow
-    /// each other in their recording. Off, streams are numbered, and ranks use them alike. All ranks must say the same.
+    /// Whether launches on GPUs follow each other whatever streams they are on, as NCCL's calls do. Each begins after the one
+    /// before it; all ranks make them in one order, but each rank chooses its own streams. Launches recorded into graphs follow
+    /// each other in their recording. Off, streams are numbered, and all ranks must use them alike. All ranks must say the same.
     pub one_lane: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Streams of a communicator: which a rank takes, and the numbers by which ranks know each other's and the calls on them.
+//! Streams of a communicator: which ones a rank takes, and the numbers by which all ranks know streams and the calls on them.
 
 use super::{Log, Shared};
 use crate::error::ExecutorError;
@@ -11,7 +11,7 @@ pub enum Lane {
     Stream(u64),
     /// All streams of a communicator with [one lane](crate::communicator::Options::one_lane).
     Called,
-    /// The same of launches that are recorded into graphs: replays come whenever the application has them come.
+    /// The same for launches that are recorded into graphs, since the application replays them whenever it likes.
     Recorded,
 }
 
@@ -25,7 +25,7 @@ impl Shared {
         }
     }
 
-    /// That launches of this rank can be put into a stream.
+    /// Checks that launches of this rank can be put into a stream.
     ///
     /// # Errors
     /// `Argument` for a stream of another device.

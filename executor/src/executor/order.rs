@@ -1,4 +1,4 @@
-//! In which order calls come on all ranks: those by plans in that of their stream, those by names in that of the communicator.
+//! In which order all ranks make calls: calls by plans in the order of their stream, calls by names in that of the communicator.
 
 use super::{Call, Executor};
 use crate::error::ExecutorError;
@@ -8,9 +8,9 @@ use std::sync::Arc;
 /// The order in which all ranks make a call, and in which their calls are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OrderOf {
-    /// Of the calls on its stream: so one that is made by its plan, of which several run at once on several streams.
+    /// The order of the calls on its stream: for a call that is made by its plan, of which several run at once on several streams.
     Stream,
-    /// Of the communicator's collectives by name, on whatever streams; and of the calls on its stream.
+    /// The order of the communicator's collectives by name, on whatever streams, and also that of the calls on its stream.
     Communicator,
 }
 

@@ -106,7 +106,7 @@ impl Executor {
                     recent.clear();
                 }
                 let met = self.meet(call.plan, shape).map_err(|error| {
-                    // Heard of while telling the peers about the context.
+                    // The failure was heard of while peers were told about the context.
                     if error.breaks_communicator() {
                         self.communicator.shared.fail(error.clone());
                     }
@@ -122,7 +122,7 @@ impl Executor {
         Ok(recent)
     }
 
-    /// Gives a call its number; `None` if its context takes no more, and another is to be found.
+    /// Gives a call its number; `None` if its context takes no more launches, so that another must be found.
     pub(super) fn order(&self, recent: &Recent, call: &Call<'_>) -> Option<Order> {
         let shared = &self.communicator.shared;
         let mut log = shared.log();
@@ -132,10 +132,10 @@ impl Executor {
         let fingerprint = call.fingerprint(recent.fingerprint);
         log.chain = mix(log.chain, fingerprint);
         let chain = log.chain;
-        // Sooner or later, though nobody makes another.
+        // Also now and then, so that contexts let go of are freed though no new one is made.
         if count == 1 || seq.is_multiple_of(RING) {
             let left = log.contexts.left(shared);
-            // Their memory is let go of, which may take long.
+            // Freeing their memory may take long, so the log is not held.
             drop(log);
             drop(left);
         }

@@ -14,7 +14,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-/// Memory of the application that peers know, or wires.
+/// Memory of the application that peers or wires know.
 pub struct Borrowed {
     memory: Arc<dyn Memory>,
     /// Peers know it.
@@ -206,7 +206,7 @@ impl Gpu {
         Ok(true)
     }
 
-    /// Has wires read a buffer that no peer touches, as far as they take memory of GPUs: transfers may come from it.
+    /// Lends wires a buffer that no peer touches, as far as they take memory of GPUs: transfers may be read from it.
     fn lend_to_wires(
         &self,
         user: (&Arc<Context>, &Reader<'_>),
@@ -228,7 +228,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// Has wires forget what lay at addresses where there is memory now that they cannot be given.
+    /// Has wires forget the memory that lay at these addresses: what is there now cannot be given to them.
     fn take_back(&self, address: u64, bytes: u64) {
         if let Some(proxy) = self.proxy.get().filter(|proxy| proxy.lends()) {
             proxy.take_back(address, bytes);
@@ -247,7 +247,7 @@ impl Gpu {
         borrowed.retain(|known| !(known.memory.is_freed() && known.is_unused(self)));
         let gone = borrowed.len() < before;
         drop(borrowed);
-        // What wires have had is freed when nobody waits for it.
+        // Memory that wires had is freed while no launch is under way that could wait for it.
         let lent = shared.ports.take_abandoned();
         if !lent.is_empty() {
             self.reaper.free(lent);
@@ -261,8 +261,8 @@ impl Gpu {
         borrowed.iter().any(|known| known.told && known.memory.id() == memory.id())
     }
 
-    /// Keeps the application's memory under the number by which peers know it, if they were `told`, at least until its last
-    /// launch is over on all ranks, or as long as the graph that uses it. It was used last, by `user` if by any.
+    /// Keeps the application's memory, under the number by which peers know it if they were `told`: at least until its last
+    /// launch is over on all ranks, or as long as the graph that uses it. It counts as used last, by `user` if there is one.
     fn keep(
         &self,
         memory: &Arc<dyn Memory>,
@@ -292,7 +292,8 @@ impl Gpu {
 
     /// Lets go of memory that was used long ago.
     fn drop_oldest(&self, borrowed: &mut VecDeque<Borrowed>) {
-        // In their order, so that one look tells that there is nothing to do; as many more as launches are queued may stay.
+        // In order, so that one look at the oldest shows that there is nothing to do. Memory that queued launches use may stay
+        // longer.
         while borrowed.len() > MOST_BORROWED
             && borrowed.front().is_some_and(|oldest| oldest.is_unused(self))
         {
@@ -300,7 +301,7 @@ impl Gpu {
         }
     }
 
-    /// How far the contexts have come of which graphs have launches.
+    /// How far the contexts have come whose launches are in graphs.
     pub fn replays(&self) -> Vec<[u64; 2]> {
         let contexts = self.contexts();
         contexts.iter().filter(|context| context.is_recorded()).map(|one| one.marks()).collect()

@@ -1,10 +1,10 @@
 //! What ranks called, compared by the host: a launch that waits for a rank which called something else would wait for ever.
 //!
-//! Kernels see by themselves where they look for a peer's buffers that the peer calls something else. Where they do not, or
-//! where the peer's call is of another plan or of other sizes, and so in another context, calls are compared in their order on
-//! the stream, which is the same on all ranks. Collectives by name are compared in their order on the communicator as well: where
-//! ranks make one on streams of different numbers, the stream has nothing to compare it with; and once graphs have some calls on the
-//! stream, whose replays nobody counts. All ranks record a collective by name, or none.
+//! A kernel that looks for a peer's buffers sees by itself that the peer calls something else. If it does not look for them, or
+//! if the peer's call is of another plan or of other sizes, and so in another context, the host compares calls in their order on
+//! the stream, which is the same on all ranks. It compares collectives by name in their order on the communicator as well, for
+//! two cases: ranks make one on streams of different numbers, so that the stream has nothing to compare it with; or graphs have
+//! some calls on the stream, whose replays nobody counts. All ranks record a collective by name, or none.
 
 use super::Gpu;
 use super::context::{Called, Context};
@@ -30,13 +30,13 @@ pub fn differs(shared: &Shared, context: &Context) -> Option<ExecutorError> {
 pub struct Turn {
     /// The number of the stream.
     pub stream: u32,
-    /// Which call on it that is not recorded.
+    /// Its number among the calls on the stream that are not recorded.
     pub turn: u64,
     /// Whether graphs may have launched others between them.
     pub graphs: bool,
-    /// Which collective by name on the communicator that is not recorded; none for what is not by name.
+    /// Its number among the communicator's collectives by name that are not recorded; none if it is not by name.
     pub named: Option<u64>,
-    /// Which call on the communicator; 0 for one that is recorded.
+    /// Its number among the communicator's calls; 0 if it is recorded.
     pub seq: u64,
     /// What it is.
     pub fingerprint: u64,
@@ -76,14 +76,14 @@ impl Gpu {
             name: LaunchRecord::cut_name(name),
         });
         if let Some(proxy) = self.proxy.get() {
-            // To who is on another node, whether the call has to do with it or not: it may call something else.
+            // Ranks of other nodes are told, whether the call has to do with them or not: they may call something else.
             proxy.describe(seq);
         }
         Turn { stream, turn, graphs, named, seq, fingerprint }
     }
 }
 
-/// That a peer has called something else in a turn on the stream, or as the same collective by name.
+/// The error if a peer has called something else in the same turn on the stream, or as the same collective by name.
 pub fn others(shared: &Shared, own: &Turn) -> Option<ExecutorError> {
     let mine = shared.control(shared.rank);
     let peers = || (0..shared.world).filter(|&peer| peer != shared.rank);
@@ -111,9 +111,9 @@ fn other_on_stream(own: &Turn, theirs: &ControlPage) -> Option<LaunchRecord> {
     })
 }
 
-/// What a peer has called as the same collective by name, if that is something else. Ranks whose calls agree count them
-/// differently where one makes by its plan what another makes by a name, so that a call which has its like in the same turn of
-/// a stream is compared with no other.
+/// What a peer has called as the same collective by name, if that is something else. If one rank makes a call by its plan and
+/// another makes it by a name, they count it differently though they agree. So a call that has its like in the same turn of a
+/// stream is compared with no other.
 fn other_by_name(own: &Turn, mine: &ControlPage, theirs: &ControlPage) -> Option<LaunchRecord> {
     let number = own.named?;
     let other = theirs.find(|record| record.output.0 == number)?;
@@ -123,8 +123,8 @@ fn other_by_name(own: &Turn, mine: &ControlPage, theirs: &ControlPage) -> Option
     (other.fingerprint != own.fingerprint && !is_paired).then_some(other)
 }
 
-/// Whether a rank has made a call in a turn of a stream. What it has made so long ago that its page has it no more is taken for
-/// that call.
+/// Whether a rank has made a call in a turn of a stream. If the turn is so old that the rank's page no longer has it, the rank
+/// counts as having made that call.
 fn has_made(page: &ControlPage, stream: u64, turn: u64, fingerprint: u64) -> bool {
     let of_turn = |record: &LaunchRecord| (record.arena, record.input.0) == (stream, turn);
     let later = |record: &LaunchRecord| record.arena == stream && record.input.0 > turn;
@@ -141,7 +141,7 @@ pub fn has_entered(shared: &Shared, context: &Context, peer: u32) -> Option<bool
     (!own.graphs).then(|| has_made(page, stream, own.turn, own.fingerprint))
 }
 
-/// That a kernel has seen that a peer called something else.
+/// The error of a launch whose kernel has seen that a peer called something else.
 pub fn mismatched(shared: &Shared, context: &Context, peer: u32) -> ExecutorError {
     let seq = context.called().map_or(0, |called| called.turn.seq);
     let name = |rank: u32| {
@@ -149,7 +149,7 @@ pub fn mismatched(shared: &Shared, context: &Context, peer: u32) -> ExecutorErro
             return format!("a replay of plan `{}`", context.plan.name());
         }
         let known = || shared.control(rank).record(seq).filter(|_| seq != 0);
-        // Over nodes it may come a little later than what shows that something is wrong.
+        // From another node the record may come a little later than what shows that something is wrong.
         let began = Instant::now();
         while seq != 0 && shared.is_far(rank) && known().is_none() && began.elapsed() < HEARSAY {
             std::thread::sleep(PAUSE);

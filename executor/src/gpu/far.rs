@@ -1,7 +1,7 @@
 //! Ranks of other nodes: which of them launches of a plan have to do with, and what goes to them by messages.
 //!
-//! Nothing of theirs is mapped here. A kernel names their memory by its addresses there, and what it would store there it hands
-//! to the proxy, in order with its transfers.
+//! None of their memory is mapped here. A kernel names it by its addresses there, and hands the proxy what it would store there,
+//! in order with its transfers.
 
 use super::context::Context;
 use super::proxy::PARCELS_BYTES;
@@ -33,7 +33,7 @@ impl Shared {
         peer != self.rank && (forced || self.is_far(peer))
     }
 
-    /// The ranks at the other end of this rank's port channels in a plan, transfers to which go over wires.
+    /// The ranks at the other end of this rank's port channels in a plan to which transfers go over wires.
     pub fn staged_peers(&self, plan: &LoadedPlan) -> impl Iterator<Item = u32> {
         let peers = plan.uses(self.rank).port_peers.iter().copied();
         peers.filter(|&peer| self.is_staged(peer))
@@ -64,13 +64,13 @@ pub fn ways(shared: &Shared, partners: &[u32], first: u32) -> Vec<u32> {
     (0..shared.world).map(way).collect()
 }
 
-/// Links over wires whose memory is there when the communicator comes up, at most: of several nodes a plan joins a rank with few.
+/// The most links over wires whose memory is pinned when the communicator comes up: a plan over nodes links a rank with few others.
 const LINKS: usize = 8;
 
 /// Pinned memory of links over wires that are not made yet.
 pub type LinkMemory = Arc<Mutex<Vec<Arc<dyn Memory>>>>;
 
-/// Pinned memory of a link over a wire, also for such a wire by which peers map it.
+/// Pinned memory for a link over a wire. If this rank has the shared wire, peers can map it, too.
 pub fn link_memory(device: &dyn Device, shared: &Shared) -> Result<Arc<dyn Memory>, ExecutorError> {
     if shared.ports.names().any(|name| name == SHARED) {
         return Ok(device.pin(&host()?.allocate(PARCELS_BYTES)?)?);
@@ -79,7 +79,7 @@ pub fn link_memory(device: &dyn Device, shared: &Shared) -> Result<Arc<dyn Memor
 }
 
 impl Gpu {
-    /// Pins the memory of links over wires before anything is launched: a driver may let who does it later wait for kernels, and
+    /// Pins the memory of links over wires before anything is launched: later a driver may let this call wait for kernels, and
     /// these may wait for the link.
     pub fn provide_links(&self, shared: &Shared) -> Result<(), ExecutorError> {
         let staged = (0..shared.world).filter(|&peer| shared.is_staged(peer)).take(LINKS);
@@ -100,7 +100,7 @@ impl Gpu {
         partners.iter().try_for_each(|&peer| shared.tell_device(peer, FAR_ARENA, &place))
     }
 
-    /// Has what launches of a context ask of port channels carried out, and what peers send by wires received.
+    /// Has the proxy carry out what launches of a context ask of port channels, and receive what peers send over wires.
     pub fn serve(&self, shared: &Arc<Shared>, context: &Arc<Context>) -> Result<(), ExecutorError> {
         let staged: Vec<u32> = shared.staged_peers(&context.plan).collect();
         if context.queue.is_none() && staged.is_empty() {
@@ -109,7 +109,7 @@ impl Gpu {
         let proxy = match self.proxy.get() {
             Some(proxy) => proxy,
             None => {
-                // Of two that start at once the second has nothing to do, and ends.
+                // If two are started at once, the second has nothing to do, and ends.
                 let started = super::Proxy::start(self, shared)?;
                 self.proxy.get_or_init(|| started)
             }
@@ -117,9 +117,9 @@ impl Gpu {
         proxy.serve(shared, context, &staged)
     }
 
-    /// Waits until peers whose transfers end here are through the launches that this rank is through with: as long as the
-    /// communicator's time limit, which ends their launches too, and a minute without one: a device that is lost says nothing any
-    /// more. A peer whose link is lost needs this rank no more.
+    /// Waits until peers whose transfers end here are through the launches that this rank is through: at most for the
+    /// communicator's time limit, which ends their launches too, or for a minute if there is none, since a lost device says
+    /// nothing any more. A peer whose link is lost needs this rank no more.
     pub fn linger(&self, shared: &Shared) {
         let Some(proxy) = self.proxy.get() else { return };
         let is_heard = |context: &Arc<Context>| {

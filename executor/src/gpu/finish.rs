@@ -5,7 +5,7 @@ use crate::communicator::Shared;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long the end of a communicator waits for replays that have not begun, of which nobody tells, while graphs are there.
+/// While there are graphs, how long the end of a communicator waits for replays that have not begun, of which nobody tells.
 const BETWEEN: Duration = Duration::from_millis(200);
 /// Between two questions at the driver while a communicator ends.
 const ASKED: Duration = Duration::from_millis(5);
@@ -53,7 +53,8 @@ impl Gpu {
         }
     }
 
-    /// Asks the driver on a thread of its own, while this one ends what makes no progress: the driver may let who asks wait for that.
+    /// Asks the driver on a thread of its own, while this one ends what makes no progress: the driver may let the question wait
+    /// for that.
     fn beside<T: Send>(
         &self,
         shared: &Shared,
@@ -75,7 +76,7 @@ impl Gpu {
     pub fn quiet(&self) {
         let began = Instant::now();
         while self.runs() && began.elapsed() < QUIET_LIMIT {
-            // Of a device that has failed none ends.
+            // On a device that has failed no launch ends.
             self.contexts().iter().for_each(|context| context.ask(&self.asker));
             std::thread::sleep(PAUSE);
         }

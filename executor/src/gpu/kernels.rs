@@ -25,11 +25,11 @@ use std::time::{Duration, Instant};
 /// What was loaded: the device, the kernel's name, and the text.
 type Key = (Backend, u32, &'static str, String);
 
-/// A kernel, if somebody uses it. Held while it is compiled and loaded: who wants the same one waits rather than doing it again.
+/// A kernel, if somebody uses it. Locked while it is compiled and loaded: a thread that wants it waits rather than doing it again.
 type Place = Arc<Mutex<Option<Weak<dyn Kernel>>>>;
 
-/// Where a kernel is. Who wants another one waits for none that is being loaded: a driver may let that wait for kernels which
-/// wait for the other's launch.
+/// Where a kernel is. A thread does not wait for another kernel that is being loaded: a driver may let that wait for kernels
+/// which wait for this thread's launch.
 fn place(key: Key) -> Place {
     static LOADED: OnceLock<Mutex<HashMap<Key, Place>>> = OnceLock::new();
     let mut loaded = lock(LOADED.get_or_init(Mutex::default));
@@ -55,30 +55,29 @@ struct Text<'a> {
     interpreter: Option<(Target, DataType)>,
 }
 
-/// Where kernels are loaded, and who waits until that holds up nobody.
+/// Where kernels are loaded, and which rank waits until that holds up nobody.
 #[derive(Clone, Copy)]
 pub struct Loader<'a> {
     /// The device.
     pub device: &'a dyn Device,
     /// The rank.
     pub shared: &'a Shared,
-    /// Nothing is loaded where that would have to wait.
+    /// Nothing is loaded if loading would have to wait.
     pub hurries: bool,
 }
 
-/// A kernel, unless who [hurries](Loader::hurries) would have had to wait for it.
+/// A kernel; none if a loader that [hurries](Loader::hurries) would have had to wait for it.
 pub type Loaded = Option<Arc<dyn Kernel>>;
 
-/// How long launches are waited for that are under way, before code is loaded all the same, where there is no time limit, or a
-/// longer one.
+/// How long to wait for launches that are under way, before code is loaded all the same, if there is no time limit or a longer one.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 impl Loader<'_> {
-    /// Loads code while no launch of the process is under way on the device. CUDA's driver lets who loads code wait for all kernels
-    /// of the device, and who makes any other call meanwhile for that one: a kernel that waits for another rank's launch would keep
-    /// it from being made. Launches that begin meanwhile wait for the loading, which takes milliseconds.
+    /// Loads code while no launch of the process is under way on the device. CUDA's driver lets a thread that loads code wait for all
+    /// kernels of the device, and any other call meanwhile wait for that thread: a kernel that waits for another rank's launch would
+    /// keep that launch from being made. Launches that begin meanwhile wait for the loading, which takes milliseconds.
     ///
-    /// Launches on other devices are not waited for, though a driver may have who loads wait for kernels of devices that reach this
+    /// Launches on other devices are not waited for, though a driver may let loading wait for kernels of devices that reach this
     /// one's memory: a rank that has launched on its own device waits for this one's launch, and so for this code.
     fn load(&self, entry: &str, code: &[u8]) -> Result<Loaded, HalError> {
         let underway = Underway::here();
@@ -102,7 +101,7 @@ impl Loader<'_> {
 }
 
 impl Text<'_> {
-    /// Loads a kernel of the text: by what was compiled beforehand, if the driver takes it.
+    /// Loads a kernel of the text: one that was compiled beforehand, if the driver takes it, else one that is compiled now.
     fn load(&self, loader: Loader<'_>, entry: &str) -> Result<Loaded, HalError> {
         let mut refused = None;
         for (architecture, image) in self.images() {
@@ -116,14 +115,14 @@ impl Text<'_> {
         }
         let compiled =
             loader.device.compile(self.text, &[]).map_err(|error| match (&error, refused) {
-                // That there is no compiler says nothing of why one would be needed.
+                // Why the driver refused code says more than that there is no compiler.
                 (HalError::Unavailable { .. }, Some(refused)) => refused,
                 _ => error,
             });
         loader.load(entry, &compiled?)
     }
 
-    /// What was compiled of it beforehand, each with its architecture: of the interpreting kernel this library has some.
+    /// Images of it that were compiled beforehand, each with its architecture. This library has some of the interpreting kernel.
     fn images(&self) -> impl Iterator<Item = (String, Vec<u8>)> {
         let own = self.interpreter.map(|(target, dtype)| {
             let images = prebuilt::images(target, dtype, self.text);
@@ -168,7 +167,7 @@ pub fn try_load(
     Ok(loaded)
 }
 
-/// Whether an error says that there is no compiler for the device, or none of whose code the driver takes.
+/// Whether an error says that there is no compiler for the device, or that the driver takes none of its code.
 pub fn is_useless(error: &HalError) -> bool {
     matches!(error, HalError::Unavailable { .. } | HalError::ForeignCode { .. })
 }
@@ -206,7 +205,7 @@ pub fn scale_kernel(
         if !is_useless(&missing) {
             return Err(missing);
         }
-        // What is missing says more than that something else does not go either.
+        // The first error says more than that the other way does not work either.
         load(KernelForm::Interpreted, &interpret::text(target, dtype)).map_err(|_| missing)
     })
 }
@@ -222,8 +221,8 @@ pub fn are_long(plan: &LoadedPlan, ranks: &[u32], variant: Variant) -> Result<bo
     Ok(is_long(&made.collect::<Made>()?))
 }
 
-/// Makes kernels of the form that is asked for, and loads them. Where nobody asks for one they are compiled, unless what was made
-/// `is_long`, or nothing is compiled for the device.
+/// Makes kernels of the form that is asked for, and loads them. If no form is asked for they are compiled, or, if what was made
+/// `is_long` or nothing is compiled for the device, interpreted.
 pub fn by_form<M, T>(
     (plan, form): (&LoadedPlan, KernelForm),
     make: impl Fn(KernelForm) -> Result<M, Unsupported>,
@@ -248,7 +247,7 @@ pub fn by_form<M, T>(
         let first = !WARNED.swap(true, Ordering::Relaxed);
         let level = if first { log::Level::Warn } else { log::Level::Debug };
         log::log!(level, "plans are interpreted: {missing}");
-        // What is missing says more than that something else does not go either.
+        // The first error says more than that the other way does not work either.
         interpreted().map_err(|_| error)
     })
 }

@@ -1,13 +1,13 @@
-//! One lane for the launches of a rank on all streams, as NCCL's interface has it: each begins behind the one before it, so that ranks
+//! One lane for the launches of a rank on all streams, as in NCCL's interface: each begins behind the one before it. So ranks
 //! choose their streams for themselves, and no two of a rank's kernels wait for peers side by side.
 //!
-//! Behind each call there is an event, and a call on another stream than the last one's has its stream wait for that. The last call's
-//! stream itself is not asked for anything: the application may have destroyed it.
+//! There is an event behind each call, and a call on a stream other than the last call's has its stream wait for that event. The
+//! last call's stream itself is not asked for anything: the application may have destroyed it.
 //!
-//! What is recorded into a graph has a lane of its own, which begins anew with each recording: a recording waits for nothing
-//! outside of it. Whether the last one still goes on says a stream that is the rank's own, the *witness*: it is drawn into a
-//! recording by the first call there, and comes out with its end. As with events of the application's, calls go into one recording at
-//! a time: the driver refuses those that would join two.
+//! Launches recorded into a graph have a lane of their own, which begins anew with each recording: a recording waits for nothing
+//! outside of it. A stream of the rank's own, the *witness*, tells whether the last recording still goes on: the first call in a
+//! recording draws it in, and it comes out when the recording ends. Calls go into one recording at a time, as with events of the
+//! application's: the driver refuses calls that would join two.
 
 use super::Gpu;
 use super::compiled::{Compiled, Kind};
@@ -17,7 +17,7 @@ use crate::sync::lock;
 use antiphon_hal::{Backend, Device, Event, Stream};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The lane of a rank: who puts a call into it has the turn.
+/// The lane of a rank. The thread that holds the lock has the turn to put a call into it.
 #[derive(Debug, Default)]
 pub struct OneLane(Mutex<Ends>);
 
@@ -25,7 +25,7 @@ pub struct OneLane(Mutex<Ends>);
 #[derive(Debug, Default)]
 struct Ends {
     called: Option<End>,
-    /// In the recording that the witness is in.
+    /// The last call in the recording that the witness is in.
     recorded: Option<End>,
     witness: Option<Arc<dyn Stream>>,
 }
@@ -37,23 +37,23 @@ struct End {
     behind: Arc<dyn Event>,
 }
 
-/// Whoever has this puts calls into the lane, alone.
+/// The right to put calls into the lane, which one thread has at a time.
 pub struct LaneTurn<'a> {
     device: &'a dyn Device,
     ends: MutexGuard<'a, Ends>,
 }
 
 impl Gpu {
-    /// Waits for the turn to put a call into the lane; none where streams are independent of each other. It comes behind the turns
-    /// of contexts, and of several ranks they are taken in their order.
+    /// Waits for the turn to put a call into the lane; `None` if streams are independent of each other. It is taken after the
+    /// turns of contexts, and the lanes of several ranks are taken in the order of the ranks.
     pub fn lane_turn(&self) -> Option<LaneTurn<'_>> {
         let OneLane(ends) = self.lane.as_ref()?;
         let ends = lock(ends);
         Some(LaneTurn { device: &*self.device, ends })
     }
 
-    /// The kernel that another context of a plan has, where streams share a lane: what is recorded into a graph is to load nothing
-    /// that was loaded for a call.
+    /// The kernel that another context of a plan has, if streams share a lane: a launch that is recorded into a graph must not
+    /// load again what was loaded for a call.
     pub fn kernel_elsewhere(&self, plan: u64, kind: Kind) -> Option<Arc<Compiled>> {
         self.lane.as_ref()?;
         let known = self.known();
@@ -68,7 +68,7 @@ impl Gpu {
         stream: &dyn Stream,
         work: impl FnOnce() -> Result<(), ExecutorError>,
     ) -> Result<(), ExecutorError> {
-        // What the code launches has turns of its own.
+        // The turn is not held while the code runs, since what it launches takes turns of its own.
         let enters = || match self.lane_turn() {
             Some(mut lane) => lane.enter(stream, stream.is_capturing()?),
             None => Ok(()),
@@ -102,12 +102,12 @@ impl LaneTurn<'_> {
         }
     }
 
-    /// Notes the call that was put into a stream, which this event is behind; makes one where there is none that stands for this
-    /// call until the lane's next.
+    /// Notes the call that was put into a stream, and the event `behind` it, which stands for this call until the lane's next;
+    /// makes an event if there is none that does.
     ///
     /// # Errors
-    /// What the driver says. It breaks the communicator, whose peers count on the call; but of a recording, which is none then, nobody
-    /// does.
+    /// What the driver says. It breaks the communicator, whose peers count on the call. In a recording it does not: the recording
+    /// is void then, and nobody counts on it.
     pub fn leave(
         &mut self,
         shared: &Shared,
@@ -144,7 +144,7 @@ impl LaneTurn<'_> {
         Ok(())
     }
 
-    /// Whether what comes into a stream comes behind a call without more.
+    /// Whether work that is put into a stream comes behind a call by itself, without waiting for the call's event.
     fn is_behind(&self, stream: &dyn Stream, end: &End) -> bool {
         // HIP's driver does not number streams: one that is new may have the handle of one that is gone.
         stream.id() == end.stream && stream.backend() != Backend::Rocm
@@ -155,7 +155,7 @@ impl LaneTurn<'_> {
         Ok(self.ends.witness.as_ref().map_or(Ok(false), |witness| witness.is_capturing())?)
     }
 
-    /// Has the witness be of the recording that a stream is in, behind which it adds nothing.
+    /// Draws the witness into the recording that a stream is in, and joins it back at once: it adds no work.
     fn bear_witness(
         &mut self,
         stream: &dyn Stream,
@@ -166,7 +166,7 @@ impl LaneTurn<'_> {
             None => self.ends.witness.insert(self.device.stream()?),
         };
         witness.wait(behind)?;
-        // It has joined by this, whatever the application does with the streams of the recording.
+        // So the witness has joined back, whatever the application does with the streams of the recording.
         witness.record(behind)?;
         Ok(stream.wait(behind)?)
     }

@@ -1,9 +1,9 @@
 //! Ranks of one communicator that share a device in this process: what the first of them makes for a call, it makes for all.
 //!
-//! A driver may let who makes memory, maps it or loads code wait for all kernels of the device; and a kernel may wait for a rank
-//! whose call comes after it. So before one of these ranks launches a plan for the first time with some sizes and types, all of
-//! them have contexts, kernels and byte ranges for it, and find each other's arenas. None waits for another's call: the first
-//! does it by itself, beside the control threads.
+//! A driver may let a thread that allocates memory, maps it or loads code wait for all kernels of the device, and a kernel may
+//! wait for a rank whose call comes after it. So before one of these ranks launches a plan for the first time with some sizes and
+//! types, all of them have contexts, kernels and byte ranges for it, and find each other's arenas. None waits for another's call:
+//! the first does it by itself, beside the control threads.
 
 use super::compiled::Kind;
 use super::{Gpu, PAUSE, QUIET_LIMIT};
@@ -21,8 +21,8 @@ use std::time::Instant;
 /// The ranks of a communicator that share a device in this process.
 #[derive(Default)]
 pub struct Family {
-    /// Whether something is made for calls: a driver may let that wait for kernels, and these for launches, so who launches what
-    /// is there waits for none of it.
+    /// Whether a thread makes something for calls. A driver may let it wait for kernels, and these wait for launches, so a launch
+    /// that needs nothing made does not wait for it.
     making: Mutex<bool>,
     /// Something was made.
     made: Condvar,
@@ -33,7 +33,7 @@ pub struct Family {
 type Key = (u64, Backend, u32);
 
 impl Family {
-    /// That of the ranks of a communicator on a device.
+    /// The family of the ranks of a communicator on a device.
     pub fn of(identity: u64, device: &dyn Device) -> Arc<Self> {
         static FAMILIES: OnceLock<Mutex<HashMap<Key, Weak<Family>>>> = OnceLock::new();
         let mut families = lock(FAMILIES.get_or_init(Mutex::default));
@@ -46,14 +46,14 @@ impl Family {
         })
     }
 
-    /// Whoever has this makes what calls need, alone.
+    /// The right to make what calls need, which one thread has at a time.
     pub fn making(&self) -> Making<'_> {
         let Ok(making) = self.making_unless(|| None::<Infallible>);
         making
     }
 
-    /// The same, unless what is to be made is known, maybe because somebody else has made it meanwhile: whoever made that may be
-    /// making the next thing already, which waits for launches of it.
+    /// The same, unless `known` finds what is to be made, perhaps because another thread has made it meanwhile: that thread may
+    /// be making the next thing already, which waits for launches of what it has made.
     pub fn making_unless<T>(&self, known: impl Fn() -> Option<T>) -> Result<Making<'_>, T> {
         loop {
             if let Some(known) = known() {
@@ -71,13 +71,13 @@ impl Family {
         known().map_or(Ok(making), Err)
     }
 
-    /// Whether these ranks are all of them.
+    /// Whether all members are among these ranks.
     pub fn is_all(&self, ranks: &[u32]) -> bool {
         lock(&self.members).keys().all(|rank| ranks.contains(rank))
     }
 
-    /// Does something for each of the others that are there. None of them is held longer: who closes the last handle of one
-    /// waits for its launches.
+    /// Calls `make` for each of the other members that are there. Their handles are not kept longer: dropping the last one waits
+    /// for launches.
     pub fn for_others(&self, rank: u32, mut make: impl FnMut(&Arc<Shared>)) {
         let members: Vec<Weak<Shared>> = {
             let members = lock(&self.members);
@@ -91,7 +91,7 @@ impl Family {
     }
 }
 
-/// Something is made for calls.
+/// The right to make what calls need, given back when dropped.
 pub struct Making<'a>(&'a Family);
 
 impl Drop for Making<'_> {
@@ -106,7 +106,7 @@ struct Other(Option<Arc<Shared>>);
 
 impl Drop for Other {
     fn drop(&mut self) {
-        // Who lets go of it last waits for its launches, which may wait for this rank's.
+        // Dropping the last handle waits for its launches, which may wait for this rank's: so another thread does it.
         if let Some(last) = self.0.take().and_then(Arc::into_inner) {
             let named = std::thread::Builder::new().name("antiphon-leaves".to_owned());
             if let Err(error) = named.spawn(move || drop(last)) {
@@ -122,8 +122,8 @@ impl Gpu {
         lock(&self.family.members).insert(shared.rank, Arc::downgrade(shared));
     }
 
-    /// Makes for the other ranks on the device what a call of this rank needed, and sees that all find each other. One for which
-    /// something cannot be had makes it when it calls, and says what is wrong. `making` is the family's.
+    /// Makes for the other ranks on the device what a call of this rank needed, and waits a while until all find each other. If
+    /// something cannot be had for a rank, that rank makes it when it calls, and says what is wrong. `making` is the family's.
     pub fn make_for_others(
         &self,
         shared: &Shared,

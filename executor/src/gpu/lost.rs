@@ -1,7 +1,7 @@
 //! Launches that end, or never do since their device has failed: the driver is asked, on a thread of its own.
 //!
-//! A driver may let the question wait for whoever else is inside of it, and who is may wait for the launch. So whoever ends
-//! launches only reads what the thread has found.
+//! A driver may let the question wait for another thread that is inside of it, and that thread may wait for the launch. So a
+//! thread that ends launches only reads what the asking thread has found.
 
 use crate::error::ExecutorError;
 use crate::worker::Worker;

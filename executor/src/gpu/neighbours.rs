@@ -35,7 +35,7 @@ struct Identity {
     pci: Option<PciAddress>,
 }
 
-/// What lacks between two devices.
+/// What is missing between two devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gap {
     /// They are of different backends.
@@ -119,7 +119,7 @@ impl RankDevice {
         })
     }
 
-    /// Whether both are one device. Ranks of different processes may count devices otherwise.
+    /// Whether both are one device. Processes may number devices differently, so the numbers count only within one process.
     fn is(&self, other: &Self, same_process: bool) -> bool {
         let told = self.identity.is(&other.identity);
         self.backend == other.backend && told.unwrap_or(same_process && self.index == other.index)
@@ -142,12 +142,12 @@ impl RankDevice {
         if self.identity.are_slices(&this.identity) {
             return Some(Gap::Access);
         }
-        // Of a device that this process does not see nobody tells before its memory is mapped.
+        // Whether a device that this process does not see can be reached shows only when its memory is mapped.
         let link = self.link_of(&own.caps().peers, same_process)?;
         (!link.access).then_some(Gap::Access)
     }
 
-    /// How a device that has these links reaches this one, if it is another that the process sees.
+    /// How a device with these links reaches this one, if this one is another device that the process sees.
     fn link_of<'a>(&self, links: &'a [PeerLink], same_process: bool) -> Option<&'a PeerLink> {
         links.iter().find(|link| {
             let told = Identity { uuid: link.uuid, pci: link.pci }.is(&self.identity);
@@ -164,7 +164,7 @@ impl fmt::Display for RankDevice {
 }
 
 impl Gap {
-    /// That it is between these ranks.
+    /// The gap between these ranks, in words.
     pub fn between(self, ranks: [(u32, &RankDevice); 2]) -> String {
         let [first, second] = ranks.map(|(_, device)| device.identity);
         let [one, other] = ranks.map(|(rank, device)| format!("rank {rank} ({device})"));
@@ -203,9 +203,9 @@ pub struct Neighbours {
     /// By rank, whether it lives in this process.
     here: Vec<bool>,
     rank: u32,
-    /// The first two ranks of a node between whose devices something lacks.
+    /// The first two ranks of a node whose devices lack something to work together.
     gap: Option<(u32, u32, Gap)>,
-    /// The nodes that ranks are on, where they count as on others since devices do not reach each other.
+    /// The nodes that ranks are on, if some count as on other nodes because their devices do not reach each other.
     homes: Option<Vec<u32>>,
 }
 
@@ -220,7 +220,7 @@ impl Neighbours {
         Neighbours { devices, here, rank, gap: gaps.next(), homes: None }
     }
 
-    /// The same, of ranks that are on these nodes, if they count as on others.
+    /// The same, for ranks that are on the nodes `homes`, but count as on others; `None` if no rank does.
     pub fn at_home_on(self, homes: Option<Vec<u32>>) -> Self {
         Neighbours { homes, ..self }
     }
@@ -230,7 +230,7 @@ impl Neighbours {
         self.homes.is_some()
     }
 
-    /// Of two ranks that count as on different nodes, that they are on one, but for their devices.
+    /// Why two ranks of one node count as on different ones, in words; `None` if they are not on one node, or no ranks count so.
     pub fn parted(&self, one: u32, other: u32) -> Option<String> {
         let homes = self.homes.as_ref()?;
         let same = homes[one as usize] == homes[other as usize];
@@ -248,8 +248,8 @@ impl Neighbours {
         (0..self.devices.len() as u32).all(|peer| self.share(peer))
     }
 
-    /// Whether the device of this rank, which has these links, adds to memory of all ranks that are `near` in single steps. False
-    /// where a device is among them that this process does not see: the driver does not say it of such.
+    /// Whether the device of this rank, which has these links, adds to memory of all ranks that are `near` in single steps.
+    /// `false` if this process does not see one of their devices: the driver says nothing about such a device.
     pub fn adds(&self, links: &[PeerLink], near: impl Fn(u32) -> bool) -> bool {
         let own = self.devices[self.rank as usize];
         let mut others = (0..).zip(self.devices.iter().zip(&self.here));
@@ -259,12 +259,12 @@ impl Neighbours {
         })
     }
 
-    /// Whether there is a device whose memory network cards may write, without which none need read that of another.
+    /// Whether network cards may write the memory of some rank's device. If they may not, they need not read device memory either.
     pub fn take_writes(&self) -> bool {
         self.devices.iter().any(|device| device.ordered)
     }
 
-    /// Whether the devices of some ranks make a multicast group: each has that in hardware, and no two are one.
+    /// Whether the devices of some ranks make a multicast group: each supports that in hardware, and no two ranks share one.
     pub fn multicast(&self, members: &[u32]) -> bool {
         let devices = || members.iter().map(|&member| &self.devices[member as usize]);
         let able = devices().all(|device| device.multicast && device.identity.is_known());
@@ -272,7 +272,7 @@ impl Neighbours {
         members.len() > 1 && able && different.len() == members.len()
     }
 
-    /// What the choice of built-in algorithms goes by, of ranks on these nodes; the same on every rank.
+    /// What the choice of built-in algorithms depends on, for ranks on these nodes; the same on every rank.
     ///
     /// A launch gets at most half of the blocks that fit a device with one on each multiprocessor: another stream's may be
     /// there. Ranks that share a device, or may, get one block each.
@@ -301,14 +301,14 @@ impl Neighbours {
         Devices::Gpus { class, most_blocks }
     }
 
-    /// Which ranks' devices cannot work together, and why: the first two that do not.
+    /// The first two ranks whose devices cannot work together, and why, in words.
     pub fn refusal(&self) -> Option<String> {
         let (one, other, gap) = self.gap?;
         Some(self.apart(one, other, gap))
     }
 
-    /// Which ranks' devices are of different kinds, whatever nodes they are on: rank 0 and the first that has another kind. All
-    /// ranks say the same.
+    /// The first ranks whose devices are of different kinds, whatever nodes they are on, in words: rank 0, and the first of
+    /// another kind. All ranks say the same.
     pub fn mixed(&self) -> Option<String> {
         let kind = |device: &RankDevice| device.backend;
         let first = self.devices.first().map(kind)?;
@@ -322,7 +322,7 @@ impl Neighbours {
 }
 
 impl Devices {
-    /// What ranks run on that have these devices, on these nodes, all in rank order: as a communicator of theirs finds.
+    /// What ranks with these devices on these nodes, both in rank order, run on: as a communicator of such ranks finds it.
     /// `multicast` says whether they allow [multicast groups](crate::Options::multicast).
     pub fn of_ranks(devices: &[Arc<dyn Device>], nodes: &[u32], multicast: bool) -> Self {
         let told = devices.iter().map(|device| {

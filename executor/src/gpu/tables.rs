@@ -28,7 +28,7 @@ struct State {
     chunks: HashMap<(u32, u32), Words>,
     /// By rank and slot: the region, and what keeps it mapped.
     regions: HashMap<(u32, u32), (u64, Arc<dyn Memory>)>,
-    /// The same of the newest region that is gone.
+    /// By rank and slot: the newest region that is gone.
     gone: HashMap<(u32, u32), u64>,
     /// By rank: slots that it has used, which it takes one after the other.
     used: HashMap<u32, u32>,
@@ -43,13 +43,13 @@ struct State {
 }
 
 impl State {
-    /// Notes that a region is gone, of a slot that a later one may have by now.
+    /// Notes that a region is gone; a later one may have its slot by now.
     fn miss(&mut self, place: (u32, u32), region: u64) {
         let newest = self.gone.entry(place).or_default();
         *newest = region.max(*newest);
     }
 
-    /// The same of the one that is mapped; what keeps it so.
+    /// Notes that the region that is mapped in a slot is gone; returns what keeps it mapped.
     fn lose(&mut self, place: (u32, u32)) -> Option<Arc<dyn Memory>> {
         let (region, memory) = self.regions.remove(&place)?;
         self.miss(place, region);
@@ -57,8 +57,8 @@ impl State {
     }
 }
 
-/// Contexts that a rank of another node may have made before this one: it makes them in the order of its calls, and waits for
-/// nobody.
+/// The most contexts that a rank of another node may tell of before this rank makes them: it makes them in the order of its
+/// calls, and waits for nobody.
 const MOST_AHEAD: usize = 4096;
 
 /// A peer's arena of a context.
@@ -85,7 +85,7 @@ pub struct Needed {
 #[derive(Debug)]
 struct Listener {
     words: Weak<Words>,
-    /// The first one's place.
+    /// Where the first rank's word is.
     at: u64,
     /// By rank.
     needed: Vec<Needed>,
@@ -125,8 +125,8 @@ struct Numbered {
 }
 
 impl Numbered {
-    /// The address of bytes in it, if all are inside of it and it is there. Nobody holds it for that: who lets go of a memory
-    /// last frees it, which may take long.
+    /// The address of bytes in it, if all are inside of it and it is there. No handle is taken for that: dropping the last handle
+    /// of a memory frees it, which may take long.
     fn find(&self, offset: u64, bytes: u64) -> Option<u64> {
         let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
         (inside && self.memory.strong_count() > 0).then(|| self.start.checked_add(offset))?
@@ -310,7 +310,7 @@ impl Tables {
         }
         let before = found.and_then(|place| state.lose(place));
         if state.listeners.is_empty() {
-            // No launch has ever been to use it, and nobody watches.
+            // No launch was ever meant to use it, and nothing watches launches.
             drop(state);
             return super::free(before);
         }
@@ -374,8 +374,8 @@ impl Tables {
         })
     }
 
-    /// Keeps the words at `at` up to date about the arenas of a context, of which `needed` says what they must be, by rank. An
-    /// error names the rank whose arena is not.
+    /// Keeps the words at `at` up to date about the arenas of a context. By rank, `needed` says what an arena must be; an error
+    /// names the rank whose arena is not.
     pub fn listen(
         &self,
         context: u64,
@@ -398,7 +398,7 @@ impl Tables {
         if state.chunks.contains_key(&(peer, chunk)) {
             return Ok(state);
         }
-        // To pin memory may wait for kernels, and launches and the watch look here.
+        // Pinning memory may wait for kernels, and launches and the watch look here.
         drop(state);
         let bytes = chunk_len(chunk) * RegionEntry::BYTES as u64;
         let words = Words::new(&*self.device, bytes)?;

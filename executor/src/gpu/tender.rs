@@ -1,7 +1,8 @@
 //! The thread that asks the driver about launches that stand still, and makes groups for multicast beside launches.
 //!
-//! A driver may let a question wait for whoever else is inside of it, and who is may wait for the launch in question. Then this thread
-//! waits, and the one that watches launches, which only reads words, still ends what makes no progress for the time limit.
+//! A driver may let a question wait for another thread that is inside of it, and that thread may wait for the launch in question.
+//! Then this thread waits, but the one that watches launches only reads words, and still ends what makes no progress for the time
+//! limit.
 
 use super::Gpu;
 use super::watch::Begun;

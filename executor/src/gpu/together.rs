@@ -125,8 +125,8 @@ impl Member<'_> {
     }
 }
 
-/// Refuses members that one kernel has no room for, and that share a stream with one of another kernel: the first of the kernels would
-/// wait for the second, which is behind it.
+/// Refuses members that are too many for one kernel if members of different kernels share a stream: the first kernel would wait
+/// for the second, which is behind it.
 fn can_part(members: &[&Member<'_>]) -> Result<(), ExecutorError> {
     for (at, member) in members.iter().enumerate() {
         let before = &members[..at - at % TOGETHER];
@@ -147,7 +147,7 @@ fn can_part(members: &[&Member<'_>]) -> Result<(), ExecutorError> {
     Ok(())
 }
 
-/// Whether members whose blocks could be one kernel may be kernels of their own all the same: they have these, and a stream each.
+/// Whether members whose blocks could be one kernel may be launched one by one: each has a kernel of its own, and its own stream.
 fn may_part(members: &[&Member<'_>], keys: &[ContextKey]) -> bool {
     let is_ready = |(member, &key): (&&Member<'_>, &ContextKey)| {
         let alone = |context: &Context| context.known_kernel(member.kind());
@@ -184,7 +184,7 @@ unsafe fn launch_group(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
     }
     let recorded = one_graph_or_none(members)?;
     let Some(recent) = find(members, recorded).map_err(lacking)? else { return Ok(false) };
-    // In the order of ranks, as everybody who wants several: nobody waits in a circle.
+    // In the order of ranks, as every thread takes several, so that none waits in a circle.
     let turns: Vec<_> = recent.iter().map(|recent| recent.context.turn()).collect();
     let mut prepared = Vec::with_capacity(members.len());
     for (member, recent) in members.iter().zip(&recent) {
@@ -201,7 +201,7 @@ unsafe fn launch_group(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
         }
     }
     let launching = members[0].gpu.underway.launching();
-    // Nothing is refused any more, so that a launch of some is a launch of all.
+    // Nothing is refused from here on, so that either all are launched or none.
     for one in &mut prepared {
         let Member { shared, gpu, call, .. } = one.member;
         one.number = gpu.number(shared, one.recent, call, one.ready.recorded);
@@ -223,7 +223,7 @@ unsafe fn launch_group(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
         let Member { shared, gpu, stream, .. } = one.member;
         let behind = (enqueued && one.number > 0).then(|| {
             let same = ends.iter().find(|(id, _)| *id == stream.id());
-            // In a lane streams wait for it, and another rank's soon stands for a launch that may wait for this rank's next.
+            // In a lane, streams wait for this event. Another rank's soon stands for a launch that may wait for this rank's next.
             if let Some((_, known)) = same.filter(|_| lane.is_none()) {
                 return known.clone();
             }
@@ -251,7 +251,7 @@ unsafe fn launch_group(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
     failed.map_or(Ok(true), Err)
 }
 
-/// A kernel is part of a graph, or it is not: whether this one is.
+/// Whether these members' kernel is part of a graph. Refuses members of which only some are recorded.
 fn one_graph_or_none(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
     let mut recorded: Vec<bool> = Vec::with_capacity(members.len());
     for (at, member) in members.iter().enumerate() {
@@ -272,8 +272,8 @@ fn one_graph_or_none(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
     })
 }
 
-/// Finds or makes the contexts of the members' calls. `None` if they are to be kernels of their own, because that of all of them would
-/// have to be loaded beside a launch, which may wait for theirs, and the driver for it.
+/// Finds or makes the contexts of the members' calls. `None` if they are to be kernels of their own: the one kernel of all would
+/// have to be loaded beside a launch, for which the driver may wait, and which may wait for theirs.
 fn find(
     members: &[&Member<'_>],
     recorded: bool,
@@ -298,7 +298,7 @@ fn find(
     };
     // One device, and one communicator.
     let family = &own.gpu.family;
-    // Of what others need for theirs, nothing is known.
+    // If not, nothing is known of what the others need for their calls.
     let is_all = family.is_all(&ranks);
     let all_known = || (0..members.len()).map(known).collect::<Option<_>>();
     let must_part = || {
@@ -315,7 +315,7 @@ fn find(
         Err(settled) => return Ok(settled),
     };
     if !is_all {
-        // Before this thread launches anything that may wait for what others launch: so that none of them has to load for it.
+        // Done before this thread launches anything that may wait for launches of others, so that none of these has to load code.
         let (key, sizes, kind) = (keys[0], own.sizes, own.kind());
         own.gpu.prepare(own.shared, plan, (key, sizes), |context| {
             context.kernel(own.shared, own.gpu, kind)
@@ -336,8 +336,8 @@ fn find(
 }
 
 impl Gpu {
-    /// The kernel of several ranks of which this is the lowest, loaded unless it is there: what each has of it. `None` if that would have
-    /// to wait for launches, and they `may` be kernels of their own.
+    /// The kernel of several ranks of which this is the lowest, loaded unless it is there: what each has of it. `None` if loading
+    /// would have to wait for launches, and the ranks may be kernels of their own.
     fn parts(
         &self,
         own: &Member<'_>,
@@ -346,7 +346,7 @@ impl Gpu {
         if let Some(parts) = self.known_parts(own, ranks) {
             return Ok(Some(parts));
         }
-        // To load code may wait for kernels: who wants another kernel that is there does not wait.
+        // Loading code may wait for kernels: threads that want another kernel that is there do not take this lock.
         let _merging = lock(&self.merging);
         if let Some(parts) = self.known_parts(own, ranks) {
             return Ok(Some(parts));

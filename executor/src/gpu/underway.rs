@@ -14,14 +14,14 @@ use std::sync::{
 /// No launch begins while it lives.
 pub struct Alone<'a> {
     _gate: RwLockWriteGuard<'a, ()>,
-    /// Let go of behind the gate: a context that nobody else has any more is freed with this list.
+    /// Dropped after the gate: a context that nobody else has any more is freed with this list.
     _contexts: Vec<Arc<Context>>,
 }
 
 /// The launches of a process.
 #[derive(Default)]
 pub struct Underway {
-    /// Read by who launches, written by who frees.
+    /// Locked for reading by threads that launch, and for writing by threads that free.
     gate: RwLock<()>,
     contexts: Mutex<Vec<(Place, Weak<Context>)>>,
 }
@@ -48,18 +48,19 @@ impl Underway {
         self.gate.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what may wait for kernels, if no launch that the host knows of is under way, or handed back otherwise. Who
-    /// launches meanwhile waits for it. Replays of graphs are known once they have begun.
+    /// Does `work`, which may wait for kernels, unless a launch that the host knows of is under way: then it hands `what` back.
+    /// Threads that launch meanwhile wait for it. Replays of graphs are known once they have begun.
     pub fn quietly<T>(&self, what: T, work: impl FnOnce(T)) -> Option<T> {
         let Some(_alone) = self.alone(None) else { return Some(what) };
         work(what);
         None
     }
 
-    /// Keeps launches from beginning while the result lives, if none that the host knows of is under way on a device, or on any.
+    /// Keeps launches from beginning while the result lives. `None` if a launch that the host knows of is under way on the
+    /// device, or, without a device, on any.
     pub fn alone(&self, device: Option<&dyn Device>) -> Option<Alone<'_>> {
         let place = device.map(|device| (device.backend(), device.index()));
-        // Who waited for the gate would hold up launches behind one that waits for these.
+        // Only tried: a thread that waits for the gate holds up launches, behind one that may wait for these.
         let gate = self.gate.try_write().ok()?;
         let contexts: Vec<_> = {
             let contexts = lock(&self.contexts);

@@ -83,7 +83,7 @@ fn run(bell: &Bell, shared: &Weak<Shared>) {
 /// What a context's launch was doing when it was first seen so.
 struct Standing {
     late: Late,
-    /// What the proxies of the node's ranks had moved when that was last seen to change, and when it was: the launch may wait for that.
+    /// What the proxies of the node's ranks had moved when that last changed, and when that was: the launch may wait for them.
     moved: (u64, Instant),
     marks: [u64; 2],
     progress: Vec<[u64; 2]>,
@@ -187,7 +187,7 @@ pub(super) struct Begun<'a> {
     shared: &'a Shared,
     gpu: &'a Gpu,
     context: &'a Context,
-    /// As the device counts the context's.
+    /// Its number, as the device counts the context's launches.
     number: u64,
     /// What its blocks have said.
     pub progress: Vec<[u64; 2]>,
@@ -205,7 +205,7 @@ impl<'a> Begun<'a> {
         Begun { shared, gpu, context, number: marks[0], progress: context.progress() }
     }
 
-    /// Where each block stands that has said so.
+    /// The places of the blocks that have said where they stand.
     fn places(&self) -> impl Iterator<Item = (u32, Where)> + '_ {
         let number = self.number & 0xFFFF_FFFF;
         let said = (0..).zip(&self.progress).filter(move |(_, [at, _])| *at >> 32 == number);
@@ -225,7 +225,7 @@ impl<'a> Begun<'a> {
         self.context.plan.name().to_owned()
     }
 
-    /// That a peer called something else, if a block says so.
+    /// The error that a peer called something else, if a block says so.
     fn mismatch(&self) -> Option<ExecutorError> {
         self.places().find_map(|(_, place)| match place {
             Where::Mismatch(peer) => Some(calls::mismatched(self.shared, self.context, peer)),
@@ -233,7 +233,7 @@ impl<'a> Begun<'a> {
         })
     }
 
-    /// That runtime blocks have different lengths, if a block says so. Asks the driver.
+    /// The error that runtime blocks have different lengths, if a block says so. Asks the driver.
     pub fn differs(&self) -> Option<ExecutorError> {
         let own = self.own();
         self.places().find_map(|(block, place)| {
@@ -264,12 +264,12 @@ impl<'a> Begun<'a> {
         }
     }
 
-    /// That a block of a launch which no longer moves waits for a peer that has left, or whose link is lost: what it did for the
-    /// launch would have been seen. Asks the driver.
+    /// The error if the launch no longer moves and a block of it waits for a peer that has left, or whose link is lost: whatever
+    /// the peer did for the launch would have been seen by now. Asks the driver.
     pub fn deserted(&self) -> Option<ExecutorError> {
         let Begun { shared, gpu, context, number, .. } = *self;
         let own = self.own();
-        // What a block noted last it may have waited for long ago: a peer that made the call did its part.
+        // A block may have got long ago what it noted last as its wait: a peer that made the call did its part.
         // A peer that left in good order did its part of every call that it entered. Replays of graphs are not entered, and a lost
         // link says nothing of calls: there a peer's launch counts as done only if the peer has said that it is over.
         let over = |peer: u32| context.has_completed(gpu, peer, number);
@@ -298,13 +298,13 @@ impl<'a> Begun<'a> {
         })
     }
 
-    /// That a block of a launch which no longer moves waits for memory that its peer freed before it was mapped here, so that it
-    /// never is. Asks the driver.
+    /// The error if the launch no longer moves and a block of it waits for memory that its peer freed before it was mapped here,
+    /// so that it never will be. Asks the driver.
     pub fn freed(&self) -> Option<ExecutorError> {
         let Begun { shared, gpu, context, number, .. } = *self;
         let is_freed = |&(block, peer): &(u32, u32)| {
             let unfound = || context.unfound(gpu, (block, peer), number);
-            // Asked again: of what a block has found, and its peer's launch is through with, the peer may say that it is gone.
+            // Asked twice: the peer may retire memory that the block has found meanwhile, once the peer's launch is through with it.
             let mut gone = unfound().into_iter().filter(|&region| gpu.tables.is_gone(peer, region));
             gone.any(|region| unfound().contains(&region))
         };

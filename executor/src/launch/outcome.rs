@@ -35,7 +35,7 @@ impl Launch<'_> {
         if let Some(peer) = self.deserter(state) {
             return Err(shared.deserted(peer, self.doing(state)));
         }
-        // Of this launch, or of those that come before it.
+        // Progress of this launch, of those before it, and of what peers are to pass on.
         let position =
             self.progress_of(state).wrapping_add(state.begun).wrapping_add(shared.passing());
         let mut waits = self.waits();
@@ -47,7 +47,7 @@ impl Launch<'_> {
             Some(stalled) if stalled.position == position => {
                 let waited = stalled.late.waited(now);
                 let limit = shared.options.timeout.filter(|&limit| waited >= limit);
-                // Of a launch that comes behind it, the first one says it all.
+                // A launch that waits for its turn is not reported: the launch before it is.
                 let overdue = stalled.late.due(now).filter(|_| blocked != Blocked::Turn);
                 drop(waits);
                 if let Some(limit) = limit {
@@ -62,8 +62,8 @@ impl Launch<'_> {
         Ok(())
     }
 
-    /// A peer on this node that has left without coming as far as this launch needs it, which it never will: one that the plan
-    /// connects with this rank and that has not entered the launch, or one that is to complete an earlier launch before this begins.
+    /// A peer on this node that has left before it came as far as this launch needs: one that the plan connects with this rank
+    /// and that has not entered the launch, or one that had to complete an earlier launch before this one begins.
     fn deserter(&self, state: &mut ContextState) -> Option<u32> {
         let shared = self.shared;
         let seq = self.order.seq;
@@ -74,8 +74,8 @@ impl Launch<'_> {
             touched.iter().any(|peers| peers.contains(&peer))
                 || own.channels.iter().any(|channel| channel.peer == peer)
         };
-        // What a peer that has left has done, its page shows by now. Of one on another node, copies of its page may come later.
-        // One that was given up may have come since, and gives up in turn.
+        // The page of a peer that has left shows all that it has done. Copies of the page of a peer on another node may come
+        // later. A peer that was given up may have entered since, and gives up in turn.
         let entered = |peer: u32| {
             let page = shared.control(peer);
             let comes = page.record(seq).is_some() && !shared.has_lost(peer);
@@ -88,7 +88,7 @@ impl Launch<'_> {
         let begun = state.active.as_ref().is_some_and(|active| active.seq == seq);
         let awaited = if begun { None } else { self.behind(state) };
         let missed = |&peer: &u32| awaited == Some(peer) || !entered(peer) && connected(peer);
-        // One that is lost may be why another has left.
+        // A lost rank is named first, since it may be why another has left.
         left.into_iter().filter(missed).min_by_key(|&peer| !shared.has_lost(peer))
     }
 
@@ -97,8 +97,8 @@ impl Launch<'_> {
         lock(self.waiting)
     }
 
-    /// Whether the links that the launch waits for are there. One that is lost has brought all that it will; but a peer that
-    /// is through with the launch may leave while this rank waits for others.
+    /// Checks the links that the launch waits for. A lost link brings nothing more, but is an error only if the launch awaits
+    /// something from its peer: a peer that is through with the launch may leave while this rank waits for others.
     fn linked(&self, state: &mut ContextState) -> Result<(), ExecutorError> {
         let ports = &self.shared.ports;
         ports.remind();
@@ -127,7 +127,7 @@ impl Launch<'_> {
             }
             // That launch finds out by itself.
             Some(active) if active.seq != self.order.seq => return false,
-            // Whether the peer has this launch's descriptor is nothing to wait for: a lost link needs none.
+            // The launch does not wait for the peer to have its descriptor: over a lost link nobody needs one.
             Some(_) => {}
         }
         if self.late_writer(state) == Some(peer) {
@@ -165,12 +165,12 @@ impl Launch<'_> {
         })
     }
 
-    /// A peer of this node that has given this launch up: its caller may use its buffers again, and what was read there is worth
-    /// nothing, neither here nor where others of the node passed it on. Of one that has completed it and not an earlier one, on another
-    /// stream, it is said, too.
+    /// A peer of this node that has given this launch up: its caller may use its buffers again, so what was read there is
+    /// worthless, here and wherever others of the node passed it on. Also names a peer that has completed this launch but not an
+    /// earlier one on another stream.
     pub(super) fn given_up(&self) -> Option<u32> {
         let shared = self.shared;
-        // What this rank has read before it looks was there before.
+        // Whatever this rank has read, it read before this look.
         fence(Ordering::Acquire);
         let gave_up = |peer: &u32| {
             let page = shared.control(*peer);
@@ -182,7 +182,7 @@ impl Launch<'_> {
         near.map(|peer| peer.rank).find(gave_up)
     }
 
-    /// That the launch has made no progress for so long.
+    /// The error of a launch that has made no progress for `limit`.
     pub(super) fn stalled(
         &self,
         state: &ContextState,
@@ -329,7 +329,7 @@ impl Launch<'_> {
         let Some(active) = running else { return };
         let lost = shared.lost_peer();
         let ports = &self.context.plan.uses(shared.rank).port_peers;
-        // Those of other nodes reach nothing but regions, by links that are closed. Over the local wire peers copy.
+        // Peers of other nodes reach only regions, by links that are closed. Over the local wire peers copy by themselves.
         let reaches = |&peer: &u32| {
             let copies = ports.contains(&peer) && !shared.ports.is_mirrored(peer);
             let near = shared.peers[peer as usize].same_node && Some(peer) != lost;

@@ -60,7 +60,7 @@ impl Ports {
 
     /// Tells a peer something that it must answer. One that has left never will.
     fn ask(&self, peer: u32, said: Said) {
-        // Who is lost is told of, and ends the communicator.
+        // The bootstrap reports a lost peer, which ends the communicator.
         let sent = self.voice.send(peer, said.message(CONTROL));
         if matches!(sent, Err(BootstrapError::PeerLeft { .. })) {
             self.left(peer, "the job");
@@ -165,7 +165,7 @@ impl Ports {
         }
         match said {
             Said::Want => {
-                // What keeps it from standing, the peer is told.
+                // If something keeps the link from standing, the peer is told.
                 let _ = self.want(peer);
                 Ok(())
             }
@@ -287,7 +287,7 @@ impl Ports {
             let (name, over) = (self.wires[wire].name(), standing.attended.link().describe());
             debug!("rank {} writes to rank {peer} over the wire {name}: {over}", self.rank);
         }
-        // Who registers a memory tells the peers of all links that stand: this one is one of them, or hears of it here.
+        // A thread that registers memory tells the peers of all links that stand: this peer is one of them, or hears of it below.
         let registering = self.registering();
         let state = self.state();
         let known = self.links[peer as usize].set(standing).is_err();

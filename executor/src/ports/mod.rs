@@ -81,8 +81,8 @@ pub struct Ports {
     /// The link with this rank itself was made, or cannot be.
     itself: Once,
     state: Mutex<State>,
-    /// Held while memory is registered, which may take long, and wait for kernels where it is of a GPU. Taken before the state, by
-    /// nobody but who registers.
+    /// Held while memory is registered, which may take long, and, for memory of a GPU, wait for kernels. Only threads that
+    /// register take it, before the state.
     registering: Mutex<()>,
     /// This rank's count of completed launches, for mirrors.
     completed: Arc<AtomicU64>,
@@ -181,8 +181,8 @@ impl Ports {
         self.wires.iter().map(|wire| wire.name())
     }
 
-    /// Some plan has port channels: from now on memory is told of to links' peers, and there is a link with this rank itself,
-    /// or the reason why not. Not before: links have the proxy's thread started, which most communicators need not.
+    /// Called once some plan has port channels. From now on links' peers are told of memory, and there is a link with this rank
+    /// itself, or the reason why not. Not before: links start the proxy's thread, which most communicators do not need.
     pub fn enable(&self) {
         self.active.store(true, Ordering::Release);
         self.itself.call_once(|| {
@@ -222,7 +222,7 @@ impl Ports {
         if let Some(lost) = self.lost(peer) {
             return Err(lost);
         }
-        // Of a half that stands the peer may have said why it will not do.
+        // A link of which only this half stands may have been refused by the peer.
         match self.state().peers[peer as usize].refused.clone() {
             None => Ok(None),
             Some(reason) => Err(ExecutorError::Link { peer, reason, doing: Doing::default() }),
@@ -296,8 +296,8 @@ impl Ports {
         open.chain(closed)
     }
 
-    /// Waits, within bounds, until what this rank posted has landed, and until the linked peers are through the launches
-    /// that it is through: to one that is not, a link that ends is a link that is lost. `through` says how far a peer is.
+    /// Waits, within bounds, until what this rank posted has landed, and until the linked peers are through the launches that
+    /// this rank is through: a peer that is not would take the end of the link for its loss. `through` says how far a peer is.
     pub fn linger(&self, through: impl Fn(u32) -> u64) {
         let deadline = Instant::now() + LINGER;
         let completed = self.completed.load(Ordering::Acquire);

@@ -20,10 +20,10 @@ pub struct OwnRegions {
 }
 
 struct OwnRegion {
-    /// What wires hold, too.
+    /// The memory, which wires hold, too.
     lent: Arc<Lent>,
     registrations: HashMap<usize, Registration>,
-    /// It is memory of a GPU, which not all wires take: what has to do with it goes another way then.
+    /// It is memory of a GPU, which not all wires take: transfers of it go another way then.
     may_lack: bool,
 }
 
@@ -38,7 +38,7 @@ impl OwnRegion {
         Arc::clone(&self.lent) as Arc<dyn Memory>
     }
 
-    /// What peers that a wire links need to know; nothing if the wire does not take it.
+    /// What peers linked by a wire need to know of it; `None` if the wire does not take it.
     fn told(&self, wire: usize) -> Option<Said> {
         let Registration { region, bytes, blob, .. } = self.registrations.get(&wire)?;
         Some(Said::Region { region: *region, bytes: *bytes, blob: blob.clone() })
@@ -92,9 +92,9 @@ impl Ports {
         self.wires.iter().any(|wire| wire.takes_gpu_memory())
     }
 
-    /// The same as [`announce`](Self::announce) with memory of a GPU, as far as there are wires that take it: [`lends`](Self::lends) says so.
+    /// [`announce`](Self::announce) for memory of a GPU, with the wires that take it: [`lends`](Self::lends) says whether one does.
     pub fn announce_of_gpu(&self, memory: &Arc<dyn Memory>) {
-        // Nothing fails that need not work.
+        // An error does not matter: transfers can go another way.
         let _ = self.offer(memory, true);
     }
 
@@ -129,7 +129,7 @@ impl Ports {
         Ok(())
     }
 
-    /// Registers all regions with a wire that has its first link, or another; what to tell the link's peer.
+    /// Registers all regions that a wire lacks, once it gets a link; returns what to tell the link's peer.
     ///
     /// # Errors
     /// What the wire reports.
@@ -172,12 +172,12 @@ impl Ports {
         drop(self.take_abandoned());
     }
 
-    /// The same, for memory that must not be freed just now: what keeps it.
+    /// Takes out memory that nobody else holds any more, and tells peers. It is freed when the result is dropped.
     pub fn take_abandoned(&self) -> Vec<impl Send + use<>> {
         if !self.active.load(Ordering::Acquire) {
             return Vec::new();
         }
-        // Some other time, while somebody registers: whoever watches launches comes here.
+        // Left for later while another thread registers: the thread that watches launches comes here, and must not wait.
         let Ok(_registering) = self.registering.try_lock() else { return Vec::new() };
         let abandoned = self.state().own.abandoned();
         for (region, own) in &abandoned {

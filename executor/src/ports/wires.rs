@@ -111,7 +111,7 @@ pub fn wires() -> Vec<(String, Result<String, WireError>)> {
             "copies by way of the host's memory, between ranks whose GPUs do not reach each other's",
         ),
     ];
-    // As ranks that meet here would have it; what is wrong with what the environment asks for, they say.
+    // As ranks that meet here would choose it. Errors in what the environment asks for are reported by those ranks.
     let interface = Environment::of_process().interface().ok().flatten();
     let settings = Settings::new(0, [0; 32]).with_interface(interface);
     let found = drivers().iter().map(|driver| match driver {

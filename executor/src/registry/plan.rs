@@ -21,7 +21,7 @@ pub struct RegisteredPlan {
     terms: Terms,
     /// Reductions that the plan says; none if it leaves them to the call.
     said: BTreeSet<ReduceOp>,
-    /// What it does with a buffer that is not for it to touch, or not to write.
+    /// How it touches or writes a buffer that it must not, if it does.
     trespass: Option<Misfit>,
     /// Pairs of ranks that share memory.
     near: BTreeSet<(u32, u32)>,
@@ -40,7 +40,7 @@ impl RegisteredPlan {
         }
     }
 
-    /// The same where somebody has seen to it that the root is right, since that takes as long as verifying the plan.
+    /// The same, but trusts the caller that the root is right, since finding out takes as long as verifying the plan.
     ///
     /// # Errors
     /// As [`new`](Self::new), but for the root.
@@ -69,7 +69,7 @@ impl RegisteredPlan {
         }
         let reducing = || plan.operations().filter(|op| op.kind.reduces());
         let says = reducing().any(|op| op.reduce_op.is_some());
-        // Beside those that say theirs, one that says nothing sums.
+        // If some operations name their reduction, those that name none sum.
         let said = reducing().filter(|_| says).map(|op| op.reduce_op.unwrap_or(ReduceOp::Sum));
         let said = said.collect();
         let name = terms.name.clone().unwrap_or_else(|| plan.name.clone());
@@ -79,7 +79,8 @@ impl RegisteredPlan {
         Ok(RegisteredPlan { name, plan, lowered, terms, said, trespass, near, order })
     }
 
-    /// Whether the plan is for this root, of a collective that has one: it does not say so itself.
+    /// Checks that the plan is for this root, if its collective has one. The plan does not say so itself: the verifier finds its
+    /// root.
     fn check_root(&self, root: u32) -> Result<(), ExecutorError> {
         if !self.plan.collective.has_root() {
             return Ok(());
@@ -89,7 +90,7 @@ impl RegisteredPlan {
         let (saw, allowed) = match (report.root, report.verdict) {
             (Some(own), _) if own == root => return Ok(()),
             (Some(own), _) => (own.to_string(), "the root it is written for"),
-            // Whoever verifies refuses it, and who does not takes more than its root on trust.
+            // An executor that verifies refuses the plan, and one that does not takes more than its root on trust.
             (None, Verdict::Refuted(_)) => return Ok(()),
             (None, Verdict::NotProven(why)) => {
                 let why = why.first().map_or("", String::as_str);
@@ -218,9 +219,9 @@ fn contradicts(plan: &Plan, saw: &str, allowed: &'static str) -> ExecutorError {
     ExecutorError::Argument { what: "register a plan", saw, allowed }
 }
 
-/// The first buffer with which a plan does what whoever calls by name is promised not to happen. Written are no send buffers that
-/// are no receive buffers, and not what a rank that is not the root passes to a reduce. Touched is nothing that only the root of
-/// a gather or scatter has.
+/// The first buffer that a plan uses as callers by name are promised it will not. It must not write a send buffer that is no
+/// receive buffer, nor what a rank that is not the root passes to a reduce, and must not touch a buffer that only the root of a
+/// gather or scatter has.
 fn trespass(lowered: &LoadedPlan, root: Option<u32>) -> Option<Misfit> {
     use Collective::{Gather, Other, Reduce, Scatter, Test};
     let collective = lowered.collective();

@@ -9,9 +9,10 @@ use antiphon_plan::verify::Report;
 /// What was found of calls that differ from how their plan is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scope {
-    /// Some input is taken more than once, which minima and maxima alone may do.
+    /// Some input is taken more than once, which is right for minima and maxima alone.
     pub repeats: bool,
-    /// Whether the plan is right where buffers are one memory that it has apart, or the other way round, if that is known.
+    /// Whether the plan is right in the other place, if that is known: in place if it is written for buffers apart, or apart if
+    /// it is written for in place.
     pub elsewhere: Option<bool>,
     /// The root, of collectives that have one: the rank that has both buffers.
     pub root: Option<u32>,
@@ -22,7 +23,7 @@ impl Scope {
         Scope { repeats: report.repeats, elsewhere: report.elsewhere, root: report.root }
     }
 
-    /// The scope as a number below 2^36, of which 0 is that of a plan of which nothing is known.
+    /// The scope as a number below 2^36; 0 is the scope of a plan of which nothing is known.
     pub fn bits(self) -> u64 {
         let elsewhere = self.elsewhere.map_or(0, |right| 1 + u64::from(right));
         let root = self.root.map_or(0, |root| 1 + u64::from(root));
@@ -39,7 +40,8 @@ impl Scope {
         Scope { repeats: bits & 1 == 1, elsewhere, root }
     }
 
-    /// Whether a call of a rank is none of those for which its plan was found to be wrong, and none of which nobody asked.
+    /// Whether a rank may make a call: not if its plan was found to be wrong for such calls, nor if its buffers share bytes in a
+    /// way that nobody has verified.
     ///
     /// # Errors
     /// Why not.
@@ -84,8 +86,8 @@ impl Scope {
         other.map_or(Ok(()), |place| self.admit_place(plan, place))
     }
 
-    /// Whether a call with runtime blocks, of which some lie in place, or some elsewhere, is none for which its plan is wrong. (Of a plan
-    /// for buffers apart none lie in place.)
+    /// Whether a call may be made of whose runtime blocks some lie in place (`own`), or some `elsewhere`: not if its plan is
+    /// wrong for them. (With a plan for buffers apart none lie in place.)
     ///
     /// # Errors
     /// Why not.
@@ -107,9 +109,10 @@ impl Scope {
         self.admit_place(plan, "out of place")
     }
 
-    /// Whether a plan is not known to be wrong in this place, which is not that for which it is written.
+    /// Refuses a plan in this place, for which it is not written, if it is known to be wrong there. Warns if nothing is known.
     fn admit_place(self, plan: &LoadedPlan, place: &str) -> Result<(), ExecutorError> {
-        // Of a collective with a root each rank may do as it likes, and what of all of them is right need not be of some.
+        // With a root, or runtime sizes, each rank is in place or not as it likes: a plan that is right with all ranks in the
+        // other place need not be right with some.
         let mixed =
             (plan.collective().has_root() || plan.layout().runtime_sizes) && plan.is_sensitive();
         match self.elsewhere.filter(|&right| !(right && mixed)) {
@@ -130,8 +133,8 @@ impl Scope {
         }
     }
 
-    /// Whether a rank has a part in one buffer of a plan alone, as those that are not the root of a collective may: what else its caller
-    /// passes is nobody's.
+    /// Whether a rank has a part in only one buffer of a plan, as a rank that is not the root may: what its caller passes as the
+    /// other is not used.
     fn has_one(self, plan: &LoadedPlan, rank: u32) -> bool {
         self.root.is_some_and(|root| root != rank) && !plan.uses(rank).has_both()
     }

@@ -48,8 +48,8 @@ impl vendor::Context<CudaDriver> for Context {
         self.raw.expose_provenance()
     }
 
-    /// The calling thread's current context where it is one on `device`, otherwise the device's primary one, which also stands for
-    /// the green contexts that share it: one of these has a part of the device, and one thread at a time.
+    /// The calling thread's current context if it is one on `device`, otherwise the device's primary one. The primary one also
+    /// takes the place of a green context, which has only a part of the device, and one thread at a time.
     ///
     /// The primary context is what the CUDA run-time library uses, PyTorch with it: it is retained, so that it
     /// lives while this does. A context that the application made itself is used and never destroyed.

@@ -151,7 +151,8 @@ impl Vendor for CudaDriver {
         };
         // One of the numbers for the default streams of whatever is current.
         let is_default = raw.addr() <= PER_THREAD;
-        // Calls are made with the device's own context current, where a default stream is that context's, and not the green one's.
+        // A default stream is the current context's. Calls are made with the device's own context current, so they would not go
+        // to a green context's default stream.
         // SAFETY: the caller vouches for the stream.
         let asked = is_default.then(|| unsafe { of_stream(context.api(), raw) });
         if let Some(Ok(StreamOwner::Green { .. })) = asked {
@@ -282,7 +283,8 @@ impl Vendor for CudaDriver {
         }
         // The driver writes the last as one byte.
         let classic = classic & 0xff != 0;
-        // Other physical memory at the same addresses is other memory, and whether it has another buffer's number nobody promises.
+        // Other physical memory at the same addresses is other memory, but need not have another buffer number: the block's
+        // number counts.
         // Older drivers do not know the attribute.
         let block = match classic {
             true => 0,

@@ -48,7 +48,8 @@ fn missing() -> HalError {
     HalError::Unsupported { op: "use multicast", backend: Backend::Cuda }
 }
 
-/// Makes a call on a group, which names its device itself, as those that map memory do: threads that serve kernels make them.
+/// Makes a call on a group. Like calls that map memory it names its device and needs no context, since threads that serve kernels
+/// make it.
 fn call(context: &Context, what: &str, made: impl FnMut() -> Code) -> Result<(), HalError> {
     vmm::call::<CudaDriver>(context, made).map_err(|code| context.api().error(what, code))
 }

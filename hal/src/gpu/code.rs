@@ -27,9 +27,9 @@ impl Code {
     /// The first and the last of those that say that a call does not go with what is being recorded into a graph.
     pub(crate) const RECORDING: RangeInclusive<u32> = 900..=908;
 
-    /// What a driver answers that was to load code, and takes none of its kind: an invalid image, none for the device, an
-    /// assembler's text that is not understood. Those of CUDA alone come last: text that is not translated for want of a compiler, by
-    /// one that is older, or as somebody has it.
+    /// What a driver answers if it takes no code of the kind that it was to load: an invalid image, no image for the device, or
+    /// assembler text that it does not understand. CUDA's own codes come last: text is not translated because there is no
+    /// compiler, because the compiler is too old, or because somebody has switched it off.
     pub(crate) const FOREIGN: [Code; 6] =
         [Code(200), Code(209), Code(218), Code(221), Code(222), Code(223)];
 

@@ -30,7 +30,8 @@ pub(crate) struct Traits {
     pub(crate) shared_bytes: u32,
 }
 
-/// The memory of a handle, if it is open. Held by who opens it, which may wait for kernels: who wants another one does not wait.
+/// The memory of a handle, if it is open. Locked by a thread that opens the handle, which may wait for kernels; threads that want
+/// another handle do not wait for it.
 pub(crate) type Opened<V> = Mutex<Weak<GpuMemory<V>>>;
 
 /// What a device and its memory share.

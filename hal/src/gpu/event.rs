@@ -23,8 +23,8 @@ const GRAPH: u8 = 2;
 #[derive(Debug)]
 pub(crate) struct GpuEvent<V: Vendor> {
     raw: RawEvent,
-    /// Where its latest record went ([`NOWHERE`], [`STREAM`], [`GRAPH`]). To ask the driver about one that went into a
-    /// graph would end the recording.
+    /// Where its latest record went ([`NOWHERE`], [`STREAM`], [`GRAPH`]). Asking the driver about a record that went into a graph
+    /// would end the recording.
     place: AtomicU8,
     /// The stream of its latest record, which may be gone.
     stream: AtomicPtr<c_void>,
@@ -64,7 +64,7 @@ impl<V: Vendor> GpuEvent<V> {
         self.place.load(Ordering::Acquire) == STREAM
     }
 
-    /// Whether to ask the driver about it would end a recording. The context must be current.
+    /// Whether asking the driver about it would end a recording. The context must be current.
     fn is_out_of_bounds(&self) -> bool {
         match self.place.load(Ordering::Acquire) {
             GRAPH => true,
@@ -108,7 +108,7 @@ impl<V: Vendor> Event for GpuEvent<V> {
         let code = unsafe { (self.context.api().event_query)(self.raw) };
         match code {
             Code::NOT_READY => Ok(false),
-            // Begun meanwhile. It says nothing of the device: whoever asks again is told.
+            // A recording has begun meanwhile. The code says nothing of the device, and the next query finds the recording.
             code if code.is_of_recording() => Ok(false),
             code => self.context.api().check("ask whether work is done", code).map(|()| true),
         }

@@ -21,7 +21,7 @@ pub(crate) type Known<V> = HashMap<Vec<Numbers>, Weak<GpuMemory<V>>>;
 /// What the driver says of memory of the application.
 #[derive(Debug)]
 pub(crate) struct Origin {
-    /// The allocations, one behind the other: one, but where an allocator maps physical memory in chunks.
+    /// The allocations, at addresses that follow each other: a single one, unless an allocator maps physical memory in chunks.
     pub(crate) pieces: Vec<Piece>,
     /// Whether IPC handles can be made of it ([`Owner::classic`]). Only one piece then.
     classic: Option<bool>,
@@ -83,7 +83,7 @@ pub(crate) fn locate<V: Vendor>(
     bytes: u64,
 ) -> Result<Place<V>, HalError> {
     let _entered = core.context.enter()?;
-    // Nothing of our own comes to the addresses while the driver is asked.
+    // The driver is asked again if memory of our own came or went meanwhile.
     let origin = OWN.steadily(|| walk(core, address, bytes))?;
     if origin.device != core.context.device() {
         return Err(refused(
@@ -95,17 +95,17 @@ pub(crate) fn locate<V: Vendor>(
     known(core, origin, address)
 }
 
-/// The application's memory that this process exported by this number, for kernels of this device, also if it is of another one.
+/// The application's memory that this process exported by this number, for kernels of this device; it may be of another device.
 ///
-/// The driver is asked nothing where kernels were let use the other device's memory before: a kernel may wait for the memory, and
-/// the driver for that kernel. So the application may have freed it.
+/// If kernels of this device may use the other device's memory already, the driver is not asked: a kernel may wait for the
+/// memory, and the driver for that kernel. So the application may have freed the memory.
 pub(crate) fn borrow<V: Vendor>(
     core: &Arc<Core<V>>,
     number: u64,
     bytes: u64,
 ) -> Result<Arc<GpuMemory<V>>, HalError> {
     let home = Home { process: process_number(), number };
-    // Who exported it keeps it as long as others may use it.
+    // The exporter keeps it as long as others may use it.
     let origin = V::process().lent.find(home).ok_or(HalError::Gone)?;
     if bytes != origin.bytes() {
         return Err(import::refused(&format!("{bytes} bytes"), &format!("{}", origin.bytes())));
@@ -114,7 +114,7 @@ pub(crate) fn borrow<V: Vendor>(
     if !origin.lent.get().is_some_and(may_use) {
         let _entered = core.context.enter()?;
         let enabled = peers::enable(core, origin.base(), origin.device);
-        // Of memory that goes meanwhile the driver tells no context.
+        // The driver knows no context of memory that was freed meanwhile.
         enabled.or_else(|error| match check_alive(core, &origin) {
             Err(HalError::Invalid { .. }) => Err(HalError::Gone),
             alive => alive.and(Err(error)),
@@ -226,7 +226,7 @@ fn known_among<V: Vendor>(all: &Known<V>, origin: &Origin) -> Option<Arc<GpuMemo
     ((known.address, known.bytes) == (origin.base(), origin.bytes())).then_some(known)
 }
 
-/// The same, made if nobody has it. Asks nobody.
+/// The object for the allocations, made if nobody has it. Asks no driver.
 fn one<V: Vendor>(core: &Arc<Core<V>>, origin: &Arc<Origin>) -> Arc<GpuMemory<V>> {
     let mut foreign = lock(&core.foreign);
     if let Some(memory) = known_among(&foreign, origin) {
@@ -240,8 +240,8 @@ fn one<V: Vendor>(core: &Arc<Core<V>>, origin: &Arc<Origin>) -> Arc<GpuMemory<V>
     memory
 }
 
-/// That the application has not freed the memory meanwhile: its addresses may be another allocation's by now. The
-/// context must be current.
+/// Checks that the application has not freed the memory meanwhile: its addresses may be another allocation's by now. The context
+/// must be current.
 pub(crate) fn check_alive<V: Vendor>(core: &Core<V>, origin: &Origin) -> Result<(), HalError> {
     for piece in &origin.pieces {
         if V::owner(core, piece.base)?.is_none_or(|owner| owner.numbers != piece.numbers) {

@@ -27,7 +27,8 @@ pub(crate) fn import<V: Vendor>(
         let _unrecorded = Unrecorded::new(core.context.api());
         return open(core, handle, *bytes);
     }
-    // A kernel may wait for this mapping, and a thread of the application for that kernel, with the context locked.
+    // No context is entered where the driver needs none: a kernel may wait for this mapping, and a thread of the application that
+    // holds the context's lock may wait for that kernel.
     let _entered = vmm::enter::<V>(&core.context)?;
     let _unrecorded = Unrecorded::new(core.context.api());
     if let [MemoryHandle::Ipc { backend, handle, number, bytes, .. }] = handles
@@ -149,7 +150,7 @@ fn open<V: Vendor>(
     let api = core.context.api();
     let place = {
         let mut all = lock(&core.opened);
-        // Who opens one, or lets go of it, holds its place.
+        // A thread that opens a handle, or lets go of it, holds the handle's place.
         all.retain(|_, place| Arc::strong_count(place) > 1 || lock(place).strong_count() > 0);
         Arc::clone(all.entry(*handle).or_default())
     };
@@ -165,8 +166,8 @@ fn open<V: Vendor>(
     }
     let what = "open memory of another process";
     let mut address = 0;
-    // The addresses are entered behind the call, which may wait for kernels, as a lock would have others do: nobody has them
-    // before, and to look there is to look at memory that is none of the caller's.
+    // The addresses are entered only after the call. It may wait for kernels, and a lock held over it would let others wait, too.
+    // Nobody has the addresses before that: a lookup there would be for memory that is none of the caller's.
     // SAFETY: `address` is a valid place for the answer; the driver checks the handle.
     let code = unsafe { (api.ipc_open)(&raw mut address, IpcHandle(*handle), LAZY_PEER_ACCESS) };
     code.ok().map_err(|code| {
@@ -201,7 +202,7 @@ fn open<V: Vendor>(
     Ok(memory)
 }
 
-/// That a handle is none of memory that can be mapped.
+/// The error for a handle that is not one of memory that can be mapped.
 pub(crate) fn refused(saw: &str, allowed: &str) -> HalError {
     HalError::Invalid {
         what: "import memory of a GPU",

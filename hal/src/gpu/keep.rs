@@ -1,4 +1,4 @@
-//! What graphs keep that applications record: objects that live as long as they do.
+//! Objects that graphs keep which applications record: they live as long as the graphs.
 
 use crate::driver::Backend;
 use crate::gpu::calls::Device;
@@ -16,11 +16,11 @@ pub(crate) struct Kept {
     pub(crate) device: (Backend, Device),
 }
 
-/// What graphs that are gone have kept. The driver tells on a thread of its own that may not call it, and to let go of
-/// memory does. It may also wait for kernels: so somebody who knows of none takes it.
+/// Objects of graphs that are gone. The driver tells of them on a thread of its own, which must not call the driver; dropping
+/// memory does, and may also wait for kernels. So a thread that knows of no kernels takes them.
 static GONE: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
 
-/// Takes what graphs of a device have kept that are gone.
+/// Takes the objects that graphs of a device have kept, once these graphs are gone.
 pub(crate) fn take(device: (Backend, Device)) -> Vec<Object> {
     let mut gone = lock(&GONE);
     gone.extract_if(.., |kept| kept.device == device).map(|kept| kept.object).collect()

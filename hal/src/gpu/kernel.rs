@@ -90,8 +90,8 @@ impl<V: Vendor> GpuKernel<V> {
         if suffices() {
             return Ok(());
         }
-        // To set it may wait for kernels, which those who need no more do not. Asked again: who had the lock before may have
-        // set more, which must not shrink.
+        // Setting the limit may wait for kernels; threads that need no more do not come here. Asked again, since the thread that
+        // had the lock before may have set a larger limit, which must not shrink.
         let _held = core.stacks.lock().unwrap_or_else(PoisonError::into_inner);
         if suffices() {
             return Ok(());

@@ -29,8 +29,8 @@ pub(crate) struct GpuMemory<V: Vendor> {
 /// What the memory is, with what it owns.
 #[derive(Debug)]
 pub(crate) enum Kind<V: Vendor> {
-    /// Physical memory of a device, ours or a peer's. In the device's table is who mapped it, and nobody else who has the
-    /// mapping.
+    /// Physical memory of a device, ours or a peer's. Only the object that mapped it is in the device's table, not others with
+    /// the same mapping.
     Mapped(Arc<Mapping<V>>),
     /// The application's own, of this device or of another one; nothing is owned.
     Foreign(Arc<Origin>),
@@ -39,7 +39,7 @@ pub(crate) enum Kind<V: Vendor> {
         /// The handle.
         handle: [u8; 64],
     },
-    /// Pinned memory of the host: of its own, or of a slab's.
+    /// Pinned memory of the host: a block of its own, or, if there is none, a piece of a slab.
     Pinned(Option<Block<V>>),
     /// Memory of the host's device, which is registered with the driver.
     Registered(Registered<V>),
@@ -83,7 +83,8 @@ pub(crate) fn map_new<V: Vendor>(
             }
             Err(code) => last = code,
         }
-        // Otherwise the device could, but the node is not set up for it, or the process may not.
+        // With one of these codes the device could do it, but the node is not set up for it, or the process may not: the next
+        // kind is tried.
         if ![Code::NOT_PERMITTED, Code::NOT_SUPPORTED, Code::INVALID_VALUE].contains(&last) {
             break;
         }
@@ -103,8 +104,8 @@ pub(crate) fn enter<V: Vendor>(
     memory
 }
 
-/// Makes the object for memory at `address` that this process has already. It is not entered in the table, where the object is of
-/// who asked for the memory: that one goes when its own are done with it, whoever has this.
+/// Makes the object for memory at `address` that this process has already. It is not entered in the table, which has the object
+/// of whoever asked for the memory: that entry goes when its own holders are done with it, whoever has this object.
 pub(crate) fn shared<V: Vendor>(
     core: &Arc<Core<V>>,
     address: Address,

@@ -107,7 +107,7 @@ pub(crate) fn allow_all<V: Vendor>(memory: &GpuMemory<V>) -> Result<(), HalError
     Ok(())
 }
 
-/// Whether kernels of `core`'s device were let use memory of `other`, whose owner the driver knows by `peer`. Asks nobody.
+/// Whether kernels of `core`'s device may use memory of `other` already; the driver knows its owner by `peer`. Asks no driver.
 pub(crate) fn may_use<V: Vendor>(core: &Core<V>, peer: usize, other: Device) -> bool {
     other == core.context.device() || lock(&core.enabled).contains(&peer)
 }

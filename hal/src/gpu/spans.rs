@@ -42,8 +42,8 @@ impl Spans {
         self.read().hold(address)
     }
 
-    /// What `ask` finds while no range comes or goes; it is called again if one did meanwhile. No lock is held: a driver may let
-    /// who asks wait for kernels, and these may wait for who enters a range.
+    /// Calls `ask` until no range came or went meanwhile, and returns what it found then. No lock is held in the call: a driver
+    /// may let it wait for kernels, and these may wait for a thread that enters a range.
     pub(crate) fn steadily<T>(&self, mut ask: impl FnMut() -> T) -> T {
         loop {
             let before = self.read().changes;

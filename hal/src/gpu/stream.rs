@@ -25,7 +25,7 @@ pub(crate) struct GpuStream<V: Vendor> {
     raw: RawStream,
     /// Whether it is destroyed with this object.
     owned: bool,
-    /// Of a thread's own default stream, the number of the thread: on another one the handle stands for another stream.
+    /// For a thread's own default stream, the number of that thread: on another thread the handle stands for another stream.
     thread: Option<u64>,
     context: Arc<V::Context>,
 }
@@ -41,7 +41,7 @@ pub(crate) const PER_THREAD: usize = 2;
 /// The handle that stands for the same stream as null (`CU_STREAM_LEGACY`, `hipStreamLegacy`).
 const LEGACY: usize = 1;
 
-/// A number of a stream, where the driver gives it none: one that gets the handle of one that is gone counts as the same.
+/// A number for a stream to which the driver gives none: a stream with the handle of one that is gone counts as the same.
 pub(crate) fn number_of_handle(raw: RawStream) -> u64 {
     if raw.addr() == LEGACY { 0 } else { raw.addr() as u64 }
 }
@@ -106,7 +106,7 @@ impl<V: Vendor> GpuStream<V> {
         Ok(GpuStream { id, raw, owned: false, thread, context: Arc::clone(context) })
     }
 
-    /// The driver's stream, on the thread that it is of.
+    /// The driver's stream. A thread's own default stream is refused on other threads.
     pub(crate) fn raw(&self) -> Result<RawStream, HalError> {
         if self.thread.is_none_or(|thread| thread == this_thread()) {
             return Ok(self.raw);
@@ -135,9 +135,9 @@ impl<V: Vendor> GpuStream<V> {
         })
     }
 
-    /// Sets `bytes` bytes at `address` to zero, and waits until that is done: by copies of `zeros`, an address of the host's
-    /// and a length, if there are some. Kernels that fill the device leave no room for the driver's own, by which it sets
-    /// memory; NVIDIA's copies from the host need none. AMD's short ones are kernels, too.
+    /// Sets `bytes` bytes at `address` to zero, and waits until that is done. If there are `zeros` (an address of the host's, and
+    /// a length) they are copied there; otherwise the driver sets the memory. It does so by kernels, for which kernels that fill
+    /// the device leave no room; NVIDIA's copies from the host need none. AMD's short copies are kernels, too.
     ///
     /// # Safety
     ///

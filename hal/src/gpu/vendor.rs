@@ -36,10 +36,10 @@ pub(crate) trait Vendor: Copy + fmt::Debug + Send + Sync + Sized + 'static {
     /// The attribute of a link that says whether atomic operations over it are single steps, and the one that says how
     /// fast it is, 0 the fastest.
     const LINK: (u32, u32);
-    /// Whether memory is mapped without a current context, since the calls for it name their device themselves. To make one current
-    /// may wait for a thread that loads code, and that for kernels which wait for the memory.
+    /// Whether memory is mapped without a current context, since the calls for it name their device themselves. Making one
+    /// current may wait for a thread that loads code, and that thread for kernels which wait for the memory.
     const MAPS_WITHOUT_CONTEXT: bool;
-    /// Whether who asks the driver about an event ends a recording that has begun, since then, on the stream of the event.
+    /// Whether asking the driver about an event ends a recording that has begun on the event's stream since the event was recorded.
     const EVENTS_END_RECORDINGS: bool;
 
     /// The functions of the driver.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// from before memory is mapped there until it is about to go.
 pub(crate) static OWN: Spans = Spans::new();
 
-/// What is current while memory is mapped or let go of: nothing, where the driver needs no context for that.
+/// Enters the context to map memory or to let go of it; nothing, if the driver needs no current context for that.
 pub(crate) fn enter<V: Vendor>(
     context: &V::Context,
 ) -> Result<Option<<V::Context as Context<V>>::Entered<'_>>, HalError> {
@@ -211,8 +211,8 @@ impl<V: Vendor> Drop for Mapped<V> {
     }
 }
 
-/// Physical memory, and where it is mapped. Ranks of one process share it: by two addresses for the same bytes, what is written
-/// by one need not be seen by the other while kernels run.
+/// Physical memory, and where it is mapped. The ranks of one process share the mapping: if the same bytes had two addresses, what
+/// is written by one need not be seen by the other while kernels run.
 #[derive(Debug)]
 pub(crate) struct Mapping<V: Vendor> {
     /// Its [number](mapping_number) in this process.
@@ -224,7 +224,7 @@ pub(crate) struct Mapping<V: Vendor> {
 }
 
 impl<V: Vendor> Mapping<V> {
-    /// Of memory that is mapped.
+    /// The mapping of this physical memory.
     pub(crate) fn new(mapped: Mapped<V>, physicals: Vec<Physical<V>>) -> Arc<Self> {
         Arc::new(Mapping { number: mapping_number(), mapped, physicals })
     }

@@ -20,8 +20,8 @@ use std::sync::Arc;
 /// Mappings up to this many bytes get their pages at once: faulting them in one by one inside the first collective
 /// would cost more than this does, while doing it for larger ones delays and commits memory that may stay unused.
 const PREFAULT_LIMIT: usize = 64 << 20;
-/// How many bytes of a file are reserved at once. Where a signal interrupts the call (Linux 6.18 lets it finish) it undoes it, and
-/// signals that come again and again, a profiler's, must leave time for one.
+/// How many bytes of a file are reserved at once. A signal that interrupts the call undoes it (since Linux 6.18 the call
+/// finishes), and signals that come again and again, such as a profiler's, must leave time for one call.
 const RESERVED: u64 = 8 << 20;
 /// From this many bytes on, huge pages are asked for.
 const HUGE_PAGE: usize = 2 << 20;
@@ -135,13 +135,13 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above; through a shared reference one can only learn the address.
 unsafe impl Sync for Mapping {}
 
-/// A file that this process has mapped: once, in however many memories of its ranks it is.
+/// A file that this process has mapped: once, however many memories of its ranks it is in.
 #[derive(Debug)]
 struct Backing {
     /// Its [number](mapping_number) in this process.
     number: u64,
     mapping: Mapping,
-    /// Of a file that this process made; one of another process is for that one to pass on.
+    /// The descriptor of a file that this process made. Only its own process passes a file on.
     descriptor: Option<Arc<OwnedFd>>,
 }
 
@@ -203,8 +203,9 @@ impl HostMemory {
         Ok(memory)
     }
 
-    /// Maps a peer's file and enters it in `table`; one of this process is there already. The peer is not trusted: what could make
-    /// an access fault later is refused, unless `unsealed` says that files whose size may change are what this machine has.
+    /// Maps a peer's file and enters it in `table`; a file that this process exported is mapped already. The peer is not trusted:
+    /// a file by which an access could fault later is refused, unless `unsealed` says that this machine's files have sizes that
+    /// may change.
     pub(super) fn import(
         table: &Arc<Table>,
         (descriptor, home): (&Arc<OwnedFd>, Option<Home>),

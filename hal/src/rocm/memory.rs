@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 /// Memory of this vendor's GPUs.
 type RocmMemory = GpuMemory<RocmDriver>;
 
-/// What the run-time library allocated for us on all devices, and others may have handles of.
+/// Memory that the run-time library allocated for us, on all devices, and that others may have handles of.
 static EXPORTED: Mutex<BTreeMap<[u8; 64], Weak<Block>>> = Mutex::new(BTreeMap::new());
 
 /// Memory that the run-time library allocated, freed when dropped.
@@ -48,8 +48,8 @@ impl Drop for Block {
     }
 }
 
-/// What the run-time library allocated: in the device's table is who asked for it, and nobody else of this process who
-/// imported it.
+/// Memory that the run-time library allocated. Only the object of whoever asked for it is in the device's table, not those that
+/// others of this process imported.
 pub(crate) type Own = Arc<Block>;
 
 /// Memory of the device, not cleared. The device must be current.

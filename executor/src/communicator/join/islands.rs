@@ -1,8 +1,8 @@
 //! Ranks of one node whose devices do not reach each other's memory: they count as on different nodes, so that what goes between
 //! them goes over a wire, by way of the host's memory.
 //!
-//! All ranks know which they are once all have answered what their devices lack. Then they begin anew, in a group of their
-//! bootstrap that says so; nobody else makes that group.
+//! All ranks know which ranks these are once all have told what their devices lack. Then they begin anew, in a group of their
+//! bootstrap that says on which nodes they count as; nothing else makes that group.
 
 use super::*;
 use crate::ports;
@@ -30,12 +30,12 @@ pub(in crate::communicator) enum Parted {
     Anew(Greeted),
 }
 
-/// A group of ranks, the nodes that they count as on, and those that they are on.
+/// A group of ranks, with the nodes that they count as on and the nodes that they are on.
 struct Islands {
     ranks: Arc<dyn Bootstrap>,
     nodes: Vec<u32>,
     homes: Vec<u32>,
-    /// Of the group in which ranks began anew: passes on what ends the one that they began in.
+    /// Passes on an abort of the group in which the ranks began to this group, in which they began anew.
     whole: Arc<OnceLock<Subscription>>,
 }
 
@@ -44,7 +44,7 @@ struct Whole(Voice);
 
 impl Handler for Whole {
     fn message(&self, _: u32, _: u32, _: &[u8], _: Vec<OwnedFd>) {
-        // Of peers that began there, as this rank did; they say all again.
+        // Messages come from peers that began in that group, as this rank did; they say all of it again in the new one.
     }
 
     fn peer_lost(&self, _: u32, _: &Lost) {}
@@ -65,7 +65,7 @@ impl Answers {
 }
 
 impl Probed {
-    /// Sees whether devices of a node do not reach each other, which is known once all have answered; then all begin anew.
+    /// Waits until all have answered. If devices of a node do not reach each other, all ranks begin anew.
     pub(in crate::communicator) fn part(self) -> Result<Parted, ExecutorError> {
         let Probed { join, greetings, answers } = self;
         let answers = answers.wait()?;
@@ -93,7 +93,7 @@ impl Probed {
             Islands { ranks: Arc::clone(&ranks), nodes, homes, whole: Arc::clone(&whole) };
         let greeted = Join::begin(Arc::new(islands), &join.device, &join.options)?;
         let greeted = greeted.among(join.crowd);
-        // What was heard there until now is no more.
+        // Forgets what was heard in that group until now.
         drop(join);
         let ends = Arc::new(Whole(ranks.voice()));
         let _ = whole.set(Subscription::new(&began_in, ends)?);
@@ -102,7 +102,7 @@ impl Probed {
 }
 
 impl Parted {
-    /// Goes on where everybody is: with what was answered, or by asking anew.
+    /// Goes on as all ranks do: with the answers that there are, or by asking anew.
     pub(in crate::communicator) fn probe(self) -> Result<Probed, ExecutorError> {
         match self {
             Parted::Whole(probed) => Ok(probed),
@@ -111,7 +111,7 @@ impl Parted {
     }
 }
 
-/// Says once in this process what is slower than elsewhere.
+/// Warns, once in this process, that ranks of one node count as on different ones, which is slower.
 fn warn(apart: &str) {
     static WARNED: Once = Once::new();
     WARNED.call_once(|| {
@@ -121,7 +121,7 @@ fn warn(apart: &str) {
     });
 }
 
-/// The nodes that ranks are on, if some of one node count as on several.
+/// The nodes that ranks are on, if ranks of one node count as on several; otherwise `None`.
 pub(super) fn homes(ranks: &dyn Bootstrap) -> Result<Option<Vec<u32>>, ExecutorError> {
     let all = (0..ranks.world()).map(|rank| ranks.home_of(rank));
     let homes = all.collect::<Result<Vec<_>, BootstrapError>>()?;
@@ -135,7 +135,7 @@ pub(super) fn homes(ranks: &dyn Bootstrap) -> Result<Option<Vec<u32>>, ExecutorE
     Ok(None)
 }
 
-/// The wire to ranks at home with this one that count as on other nodes, if there are any, and the device can do its part.
+/// The wire to ranks of this rank's node that count as on other nodes, if there are any and the device can pin shared memory.
 pub(super) fn shared_wire(
     ranks: &Arc<dyn Bootstrap>,
     regions: &Arc<Regions>,
@@ -152,7 +152,7 @@ pub(super) fn shared_wire(
     if parted.is_empty() {
         return None;
     }
-    // What parcels go by must be the device's as well as the host's.
+    // Parcels go through memory that must be the device's as well as the host's.
     if let Err(error) = device.pin(page) {
         log::debug!("rank {own}: no memory of the host is shared with ranks {parted:?}: {error}");
         return None;
@@ -160,8 +160,8 @@ pub(super) fn shared_wire(
     Some(ports::shared_wire(regions, ranks, parted))
 }
 
-/// The nodes that ranks count as on, who are at home on these: each joins the first whose ranks are all at its home and not
-/// apart from it. Numbered in the order of the ranks.
+/// The nodes that ranks count as on, given those that they are on (`homes`): each rank joins the first node whose ranks all have
+/// the same home and are not `apart` from it. Nodes are numbered in the order of the ranks.
 fn islands(homes: &[u32], apart: impl Fn(u32, u32) -> bool) -> Vec<u32> {
     let mut islands: Vec<Vec<u32>> = Vec::new();
     let mut nodes = Vec::with_capacity(homes.len());

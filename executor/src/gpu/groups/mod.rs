@@ -534,8 +534,8 @@ impl Gpu {
         Ok(())
     }
 
-    /// Where a communicator has failed, or its launches do not end, kernels may still go through groups, which are never unbound
-    /// then.
+    /// Keeps all groups for ever. If a communicator has failed, or its launches do not end, kernels may still go through groups,
+    /// which must never be unbound then.
     pub fn abandon_groups(&self) {
         let mut groups = lock(&self.groups);
         std::mem::forget(std::mem::take(&mut *groups));

@@ -22,7 +22,7 @@ pub struct Range {
     pub start: u64,
     /// How long it is.
     pub bytes: u64,
-    /// Peers may write to it; otherwise its owner sends from it alone, and its number says nothing.
+    /// Peers may write to it. Otherwise only its owner sends from it, and its number means nothing.
     pub open: bool,
 }
 
@@ -63,10 +63,10 @@ pub struct Direct {
 }
 
 impl Direct {
-    /// Lends a memory, unless it is lent, as far at least. What it lies over is there no more: what to tell the peer before all
-    /// that comes.
+    /// Lends a memory, unless it is lent at least as far. Memory that was lent at its addresses is not there any more: returns
+    /// what to tell the peer of that, before all else.
     pub fn lend(&mut self, range: Range) -> Vec<(Place, Load)> {
-        // Of two buffers in one memory, peers may touch one alone.
+        // One memory may have a buffer that peers touch, and one that they do not: lending the other does not change the first.
         let lends = |known: &Range| known.is(&range) && (known.open || !range.open);
         if self.own.iter().any(|(known, _)| *known == range || lends(known)) {
             return Vec::new();
@@ -76,14 +76,14 @@ impl Direct {
         gone
     }
 
-    /// Lends nothing any more of what lay at these addresses; what to tell the peer.
+    /// Takes back all that was lent at these addresses; returns what to tell the peer.
     pub fn take_back(&mut self, start: u64, bytes: u64) -> Vec<(Place, Load)> {
         let over = self.own.extract_if(.., |(known, _)| known.overlaps(start, bytes));
         over.filter_map(|(known, standing)| forget(known, standing)).collect()
     }
 
-    /// Finds out what the wire takes, and takes back what it does not any more; what to tell the peer, who may write to this
-    /// rank's memory if it is `open`.
+    /// Finds out which of the memories that are new the wire takes; returns what to tell the peer, which may write to this rank's
+    /// memory if that is `open`.
     pub fn look(&mut self, open: bool, takes: impl Fn(u64) -> bool) -> Vec<(Place, Load)> {
         let mut news = Vec::new();
         for (range, standing) in &mut self.own {
@@ -102,7 +102,7 @@ impl Direct {
         news
     }
 
-    /// Forgets memories of this rank that are gone; what to tell the peer.
+    /// Takes back memories of this rank that are gone; returns what to tell the peer.
     pub fn withdraw(&mut self, is_there: impl Fn(u64) -> bool) -> Vec<(Place, Load)> {
         let gone = self.own.extract_if(.., |(range, _)| !is_there(range.region));
         gone.filter_map(|(range, standing)| forget(range, standing)).collect()
@@ -128,7 +128,7 @@ impl Direct {
         self.theirs.retain(|known| known.region != region);
     }
 
-    /// The memory of this rank in which bytes are that go out, and where: its region and an offset.
+    /// The lent memory of this rank that holds bytes to be sent: its region, and where in it they are.
     pub fn source(&self, from: u64, bytes: u64) -> Option<(u64, u64)> {
         let lent =
             self.own.iter().filter(|(_, standing)| matches!(standing, Standing::Lent { .. }));
@@ -136,7 +136,7 @@ impl Direct {
             .find_map(|range| range.holds(from, bytes).map(|at| (range.region, at)))
     }
 
-    /// The same of the peer's, by the name of the place to which they go.
+    /// The peer's memory that holds the place to which bytes go: its region, and where in it that is.
     pub fn target(&self, to: Place, bytes: u64) -> Option<(u64, u64)> {
         self.theirs.iter().find_map(|range| {
             let at = match to.region {

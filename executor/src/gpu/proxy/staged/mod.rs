@@ -97,7 +97,7 @@ struct State {
     acknowledged: u64,
     /// Why nothing goes on.
     lost: Option<String>,
-    /// That is a fault, rather than the end of the wire's link or of this one.
+    /// The reason is a fault, rather than the end of the wire's link or of this one.
     faulty: bool,
 }
 
@@ -127,8 +127,8 @@ impl Staged {
         })
     }
 
-    /// Has a memory of this rank's device read by the wire, and written by the peer's, where that goes. What launches name that
-    /// are submitted from now on is told to the peer later than this is.
+    /// Lets the wire read a memory of this rank's device, and the peer's wire write it, if they can. The peer hears of it before
+    /// it hears of launches that are submitted from now on, and of what these name.
     pub fn lend(&self, range: Range) {
         let mut state = self.enter();
         let State { direct, outbox, .. } = &mut *state;
@@ -137,7 +137,7 @@ impl Staged {
         news.into_iter().for_each(|(to, load)| outbox.tell(to, load));
     }
 
-    /// Has wires neither read nor write what lay at these addresses: something else does now.
+    /// Has wires neither read nor write the memory that lay at these addresses: other memory is there now.
     pub fn take_back(&self, start: u64, bytes: u64) {
         let mut state = self.enter();
         let State { direct, outbox, .. } = &mut *state;
@@ -193,8 +193,8 @@ impl Staged {
         Ok(if state.outbox.post(post) { Posted::Queued } else { Posted::Full })
     }
 
-    /// Hands bytes to the wire that need no parcels, as long as such come next; whether others may follow. A wire that is full
-    /// is waited for.
+    /// Hands bytes that need no parcels to the wire, as long as such bytes come next; returns whether parcels may follow. A wire
+    /// that is full is waited for.
     fn send(
         &self,
         state: &mut State,

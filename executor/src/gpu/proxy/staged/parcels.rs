@@ -141,24 +141,24 @@ pub struct Parcel {
 /// When a post has landed.
 #[derive(Clone, Copy, Debug)]
 struct End {
-    /// As many parcels have, and
+    /// It has landed once this many parcels have,
     parcels: u64,
-    /// as many of the wire's posts.
+    /// and this many of the wire's posts.
     position: u64,
 }
 
 /// A sender's posts, and its parcels under way.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// Posts of which something is on its way neither in a parcel nor without one, and whether somebody waits for them.
+    /// Posts that are not yet, or not all, on their way, and whether somebody waits for them.
     waiting: VecDeque<(Post, bool)>,
-    /// Of those that are, and are waited for.
+    /// The ends of posts that are on their way, and that somebody waits for.
     under_way: VecDeque<End>,
     /// Where bytes go that are under way, how many, and when they have landed.
     targets: VecDeque<(Place, u64, End)>,
     cut: u64,
     landed: u64,
-    /// Of the wire's posts.
+    /// How many of the wire's posts have landed.
     completed: u64,
     /// Posts so far, and those that have landed.
     pub posted: u64,
@@ -190,8 +190,8 @@ impl Outbox {
         }
     }
 
-    /// Whether bytes that come next go where none go that are under way. Those that meet some need a parcel: it is unpacked behind
-    /// the parcels before it, and told of behind what went without; but what goes without comes behind nothing.
+    /// Whether the next bytes go where no bytes under way go. Bytes that meet some need a parcel: it is unpacked after the
+    /// parcels before it, and told of after what went without parcels. Bytes that go without a parcel come after nothing.
     pub fn is_apart(&self, to: Place, bytes: u64) -> bool {
         let end = |place: Place, bytes: u64| place.offset.saturating_add(bytes);
         self.targets.iter().all(|&(other, length, _)| {
@@ -201,7 +201,7 @@ impl Outbox {
         })
     }
 
-    /// What comes next went without parcels: it has landed when `position` posts of the wire's have.
+    /// Notes that the next post went without parcels: it has landed when `position` of the wire's posts have.
     pub fn sent(&mut self, position: u64) {
         if let Some((post, _)) = self.waiting.pop_front() {
             let end = End { parcels: self.cut, position };
@@ -212,7 +212,7 @@ impl Outbox {
         }
     }
 
-    /// Up to which of the wire's posts it must be known that they have landed.
+    /// The last of the wire's posts that must be known to have landed.
     pub fn awaited(&self) -> u64 {
         self.under_way.iter().map(|end| end.position).max().unwrap_or(0)
     }
@@ -245,14 +245,14 @@ impl Outbox {
         }
         if whole {
             self.waiting.pop_front();
-            // Behind nothing that goes without parcels.
+            // It depends on none of the wire's posts.
             let end = End { parcels: self.cut, position: 0 };
             self.under_way.extend(waited.then_some(end));
         }
         Some(parcel)
     }
 
-    /// Notes that so many parcels have landed, of `written`, and so many of the wire's posts; whether that is news.
+    /// Notes that `landed` of `written` parcels have landed, and `completed` of the wire's posts; returns whether that is news.
     ///
     /// # Errors
     /// Of a count that cannot be.

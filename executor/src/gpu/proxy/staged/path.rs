@@ -47,7 +47,7 @@ pub trait Path: Send + Sync + fmt::Debug {
     /// Whether a memory of this rank's is still there for wires.
     fn keeps(&self, region: u64) -> bool;
 
-    /// It as the wire knows it, which reads it, and writes it for the peer; `None` where this one does not.
+    /// A memory of this rank's as the wire knows it, which reads it, and writes it for the peer; `None` if the wire does not take it.
     fn lends(&self, region: u64) -> Option<Arc<dyn Memory>>;
 
     /// Whether the wire knows a region of the peer's.
