@@ -30,7 +30,7 @@
 #define ANTIPHON_ANSWER_BYTES 1024
 
 /**
- * The major number of the binary interface: raised by whatever a compiled program may notice.
+ * The major number of the binary interface: raised by every change that a compiled program may notice.
  */
 #define ANTIPHON_ABI_MAJOR 1
 
@@ -40,7 +40,7 @@
 #define ANTIPHON_ABI_MINOR 14
 
 /**
- * What functions return. Numbers are never used again for something else.
+ * The results that functions return. A number never changes its meaning.
  */
 enum antiphon_result
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -48,7 +48,7 @@ enum antiphon_result
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
     /**
-     * It is done.
+     * The function did what it says.
      */
     ANTIPHON_RESULT_SUCCESS = 0,
     /**
@@ -68,7 +68,7 @@ enum antiphon_result
      */
     ANTIPHON_RESULT_PLAN_REFUTED = 4,
     /**
-     * Nothing here does what was asked for.
+     * The library cannot do what was asked for.
      */
     ANTIPHON_RESULT_UNSUPPORTED = 5,
     /**
@@ -77,7 +77,7 @@ enum antiphon_result
     ANTIPHON_RESULT_FILE = 6,
     /**
      * Memory is exhausted, or the device or the system refused something. antiphon_communicator_async_error tells whether the
-     * communicator is of no more use, as after a buffer that was freed too early.
+     * communicator is of no more use, as when a buffer was freed too early.
      */
     ANTIPHON_RESULT_SYSTEM = 7,
     /**
@@ -118,7 +118,7 @@ typedef int32_t antiphon_result;
 #endif // __cplusplus
 
 /**
- * What is known of a plan that was loaded. One that is shown to go wrong is not.
+ * What is known of a loaded plan. (A plan that is shown to go wrong is not loaded.)
  */
 enum antiphon_verdict
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -134,7 +134,7 @@ enum antiphon_verdict
      */
     ANTIPHON_VERDICT_NOT_PROVEN = 1,
     /**
-     * Nobody looked: verification is off.
+     * It was not checked: verification is off.
      */
     ANTIPHON_VERDICT_NOT_VERIFIED = 2,
 };
@@ -220,7 +220,7 @@ enum antiphon_op
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
     /**
-     * What the plan says; for `antiphon_execute` alone.
+     * The reduction that the plan names; for `antiphon_execute` only.
      */
     ANTIPHON_OP_OF_PLAN = -1,
     /**
@@ -253,7 +253,7 @@ typedef int32_t antiphon_op;
 #endif // __cplusplus
 
 /**
- * Something that is on or off, or as it is unless one asks.
+ * Something that is on or off, or left at its default.
  */
 enum antiphon_switch
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -261,7 +261,7 @@ enum antiphon_switch
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
     /**
-     * As it is unless one asks.
+     * Left at its default.
      */
     ANTIPHON_SWITCH_DEFAULT = 0,
     /**
@@ -282,7 +282,7 @@ typedef int32_t antiphon_switch;
 #endif // __cplusplus
 
 /**
- * What is written by antiphon_explain.
+ * The format that antiphon_explain writes.
  */
 enum antiphon_format
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -332,8 +332,8 @@ typedef struct antiphon_plan antiphon_plan;
 typedef struct antiphon_stream antiphon_stream;
 
 /**
- * What the ranks of a group agree on before they meet: a process makes it, and a program carries its bytes to
- * the others by any way of its own. It holds a secret: who has it can join.
+ * What the ranks of a group agree on before they meet: one process makes it, and the program carries its bytes to the others
+ * by any means of its own. It holds a secret: whoever has it can join.
  */
 typedef struct antiphon_unique_id {
     /**
@@ -343,8 +343,8 @@ typedef struct antiphon_unique_id {
 } antiphon_unique_id;
 
 /**
- * How a communicator behaves. Begin with ANTIPHON_CONFIG_INIT, which sets the size and leaves all else as it is unless
- * one asks; later versions of the library add fields at the end, and read programs that were compiled before.
+ * How a communicator behaves. Begin with ANTIPHON_CONFIG_INIT, which sets the size and leaves all else at its default; later
+ * versions of the library add fields at the end, and accept the shorter structures of programs that were compiled before.
  */
 typedef struct antiphon_config {
     /**
@@ -361,23 +361,24 @@ typedef struct antiphon_config {
      */
     int32_t verification;
     /**
-     * Whether peers may reach plain memory through the kernel where that is permitted: an antiphon_switch, on by
-     * default.
+     * Whether peers may access ordinary memory of this process through the kernel, if the system permits it: an
+     * antiphon_switch, on by default.
      */
     int32_t process_access;
     /**
-     * The wire of port channels, e.g. "tcp"; null for the cheapest. All ranks say the same.
+     * The wire of port channels, e.g. "tcp"; null for the cheapest. All ranks must give the same.
      */
     const char *wire;
     /**
-     * The network interface of wires and of the rendezvous, by its name, an address of it, or an address prefix;
-     * null for the one that ANTIPHON_INTERFACE names, or else MSCCLPP_SOCKET_IFNAME, or else NCCL_SOCKET_IFNAME in NCCL's grammar,
-     * and without them for the one by which the ranks meet. A place with an interface of its own has that one for the rendezvous.
+     * The network interface of wires and of the rendezvous, given by its name, one of its addresses, or an address prefix.
+     * Null takes the one that ANTIPHON_INTERFACE names, or else MSCCLPP_SOCKET_IFNAME, or else NCCL_SOCKET_IFNAME in NCCL's
+     * grammar; if none is set, the one by which the ranks meet. A place that names an interface uses that one for the
+     * rendezvous.
      */
     const char *network_interface;
     /**
      * Whether sums of floating-point numbers keep one order, so that a tensor has the same bits however it is put into
-     * buckets: an antiphon_switch; by default off, unless ANTIPHON_REPRODUCIBLE is 1. All ranks say the same.
+     * buckets: an antiphon_switch; off by default, unless ANTIPHON_REPRODUCIBLE is 1. All ranks must give the same.
      */
     int32_t reproducible;
     /**
@@ -385,30 +386,30 @@ typedef struct antiphon_config {
      */
     int32_t reserved;
     /**
-     * The device of the rank's buffers: "host", "cuda:1", "rocm:0"; without a number the one that is current on the
-     * calling thread. Null is what ANTIPHON_DEVICE in the environment says, and else the host. For
-     * antiphon_communicator_create_in_process also one device for each rank, with commas between them; there ranks take
-     * turns on the devices there are if the one that is named has no number.
+     * The device of the rank's buffers: "host", "cuda:1", "rocm:0"; a name without a number is the device that is current on
+     * the calling thread. Null takes what the environment variable ANTIPHON_DEVICE says, or else the host.
+     * antiphon_communicator_create_in_process also takes one device for each rank, separated by commas; with a single name
+     * without a number, its ranks take turns on all devices of that kind.
      */
     const char *device;
     /**
-     * Threads of each thread block on a GPU, 1 to 512: 0 for as many as a plan says.
+     * Threads of each thread block on a GPU, 1 to 512; 0 for as many as the plan says.
      */
     uint64_t block_threads;
     /**
-     * Tags that registered plans, installed ones and registered code must have, all of them, to serve this communicator's calls;
-     * null is what ANTIPHON_TAGS in the environment lists, and else none. All ranks say the same.
+     * Tags, all of which a registered or installed plan, or registered code, must have to serve this communicator's calls.
+     * Null takes what the environment variable ANTIPHON_TAGS lists, or else none. All ranks must give the same.
      */
     const char *const *tags;
     /**
-     * How many there are: with 0, and `tags` that are not null, none.
+     * How many tags there are. With 0 and a `tags` that is not null, no tags are asked for, whatever the environment says.
      */
     uint64_t tag_count;
 } antiphon_config;
 
 /**
- * What is said of a plan or of code when it is registered; what is not said, every call fits. Begin with
- * ANTIPHON_TERMS_INIT, which sets the size and says nothing; later versions of the library add fields at the end.
+ * The calls for which a plan or code is registered. What is left open limits nothing. Begin with ANTIPHON_TERMS_INIT, which
+ * sets the size and leaves all else open; later versions of the library add fields at the end.
  */
 typedef struct antiphon_terms {
     /**
@@ -432,11 +433,11 @@ typedef struct antiphon_terms {
      */
     uint64_t min_bytes;
     /**
-     * Largest message, in bytes, no less than the smallest; 0 for any.
+     * Largest message, in bytes, not less than the smallest; 0 for no limit.
      */
     uint64_t max_bytes;
     /**
-     * Element types, numbers of antiphon_dtype; none listed is all.
+     * Element types, numbers of antiphon_dtype; an empty list is all.
      */
     const int32_t *dtypes;
     /**
@@ -444,8 +445,8 @@ typedef struct antiphon_terms {
      */
     uint64_t dtype_count;
     /**
-     * Reductions, numbers of antiphon_op. Those that are listed take the place of what the plan says; with none listed,
-     * a plan that says no reduction serves all, and one that says a reduction serves that one alone.
+     * Reductions, numbers of antiphon_op. Those that are listed take the place of what the plan says; if none is listed, a
+     * plan that names no reduction serves all, and a plan that names one serves only that one.
      */
     const int32_t *ops;
     /**
@@ -453,7 +454,7 @@ typedef struct antiphon_terms {
      */
     uint64_t op_count;
     /**
-     * Number of ranks, 0 for any. A plan has its own.
+     * Number of ranks, 0 for any. A plan has its own number, which this must equal.
      */
     uint32_t world;
     /**
@@ -461,16 +462,16 @@ typedef struct antiphon_terms {
      */
     uint32_t ranks_per_node;
     /**
-     * Whether input and output are the same memory: an antiphon_switch. A plan says that itself. Ranks that differ in it are
-     * served differently, and told so (MISMATCH).
+     * Whether input and output are the same memory: an antiphon_switch. A plan says it itself, and this must agree. Ranks that
+     * differ in it are served differently and get MISMATCH.
      */
     int32_t in_place;
     /**
-     * 1 if `root` counts, 0 if not. A plan of broadcast, reduce, gather or scatter serves no call unless it is said.
+     * 1 if `root` counts, 0 if not. A plan of broadcast, reduce, gather or scatter serves no call unless its root is given.
      */
     int32_t has_root;
     /**
-     * The root, of collectives that have one.
+     * The root, for collectives that have one.
      */
     uint32_t root;
     /**
@@ -480,7 +481,7 @@ typedef struct antiphon_terms {
 } antiphon_terms;
 
 /**
- * One call that a program's own code serves, on one rank. It is the code's until it returns.
+ * One call that a program's own code serves, on one rank. The code may use it until it returns.
  */
 typedef struct antiphon_code_call {
     /**
@@ -488,13 +489,14 @@ typedef struct antiphon_code_call {
      */
     uint64_t struct_size;
     /**
-     * What loads and runs plans on the call's communicator. Plans that it loads may be kept, the executor may not.
+     * Loads and runs plans on the call's communicator. The code may keep plans that it loads with this executor, but not the
+     * executor.
      */
     const struct antiphon_executor *executor;
     /**
-     * The stream that the call is on; null where the call is complete when the code returns. What is run on it comes in
-     * order; code that does anything else synchronises it first. On devices there always is one; it cannot be synchronised
-     * while it is recorded into a graph.
+     * The stream that the call is on; if null, the call must be complete when the code returns. Plans that are run on it come
+     * in order; code that does anything else with the buffers must synchronise it first. On devices there always is a stream;
+     * it cannot be synchronised while it is recorded into a graph.
      */
     const struct antiphon_stream *stream;
     /**
@@ -502,7 +504,7 @@ typedef struct antiphon_code_call {
      */
     const void *send_buffer;
     /**
-     * Its bytes: none of a scatter but at the root.
+     * Bytes of the send buffer; in a scatter, 0 except at the root.
      */
     uint64_t send_bytes;
     /**
@@ -510,7 +512,7 @@ typedef struct antiphon_code_call {
      */
     void *receive_buffer;
     /**
-     * Its bytes: none of a reduce or gather but at the root.
+     * Bytes of the receive buffer; in a reduce or gather, 0 except at the root.
      */
     uint64_t receive_bytes;
     /**
@@ -518,16 +520,17 @@ typedef struct antiphon_code_call {
      */
     int32_t dtype;
     /**
-     * The reduction, an antiphon_op; ANTIPHON_OP_OF_PLAN where nothing is reduced.
+     * The reduction, an antiphon_op; ANTIPHON_OP_OF_PLAN if nothing is reduced.
      */
     int32_t op;
     /**
-     * 1 if input and output are the same memory on this rank, by the collective's convention, else 0. Of those with a root, 0.
-     * Ranks may differ in it, so a choice that all ranks must make alike, such as that of a plan, must not depend on it.
+     * 1 if input and output are the same memory on this rank, by the collective's convention, else 0; always 0 for collectives
+     * with a root. Ranks may differ in it, so a choice that all ranks must make alike, such as that of a plan, must not use
+     * it.
      */
     int32_t in_place;
     /**
-     * The root, of collectives that have one.
+     * The root, for collectives that have one.
      */
     uint32_t root;
     /**
@@ -544,45 +547,45 @@ typedef struct antiphon_code_call {
      */
     void *native_stream;
     /**
-     * The number of the rank's device; -1 on the host. It is current on the threads of groups; on one that makes the call by
-     * itself, what the caller left there is.
+     * The number of the rank's device; -1 on the host. On the threads of groups it is the current device; on a thread that
+     * makes a single call, the current device is whatever the caller left current.
      */
     int32_t device;
     /**
-     * 1 while the stream is recorded into a graph, of which all that is put into it becomes a part, else 0.
+     * 1 if the stream is being recorded into a graph, so that all that is put into it becomes part of the graph; else 0.
      */
     int32_t recorded;
     /**
-     * Of an alltoallv, for each rank, how many elements of the send buffer go there; null of other collectives. (Of an allgatherv,
-     * all of the send buffer goes to everyone.)
+     * In an alltoallv, for each rank, how many elements of the send buffer go to it; null for other collectives. (In an
+     * allgatherv, all of the send buffer goes to every rank.)
      */
     const uint64_t *send_counts;
     /**
-     * At which element of the send buffer they begin; null likewise.
+     * For each rank, the element of the send buffer at which those begin; null where `send_counts` is.
      */
     const uint64_t *send_offsets;
     /**
-     * Of an alltoallv and an allgatherv, for each rank, how many elements come from there; null of other collectives. Nobody has
-     * looked whether sender and receiver agree.
+     * In an alltoallv and an allgatherv, for each rank, how many elements come from it; null for other collectives. Nobody has
+     * checked that sender and receiver agree.
      */
     const uint64_t *receive_counts;
     /**
-     * At which element of the receive buffer they begin; null likewise.
+     * For each rank, the element of the receive buffer at which those begin; null where `receive_counts` is.
      */
     const uint64_t *receive_offsets;
 } antiphon_code_call;
 
 /**
- * Makes a call, and returns an antiphon_result; where that is a failure, antiphon_last_error has the reason, which
- * antiphon_set_last_error sets. It may be called on several threads at the same time, for several ranks. It
- * returns, and lets no exception out (antiphon.hpp has what sees to it).
+ * Makes a call, and returns an antiphon_result. A function that fails first sets the reason by antiphon_set_last_error. It may
+ * be called on several threads at the same time, for several ranks. It must return, and let no exception out (see
+ * antiphon::guarded in antiphon.hpp).
  */
 typedef int32_t (*antiphon_run_function)(void *context, const struct antiphon_code_call *call);
 
 /**
- * Called once with a context that nobody will be called with again; null if there is nothing to do. It may be called on any
- * thread that uses the library, also in the middle of a call; it returns, lets no exception out, and neither makes calls on
- * communicators nor begins, ends or cancels groups.
+ * Called once with a context, when no function will be called with it again; null if there is nothing to do. It may be called
+ * on any thread that uses the library, also in the middle of a call. It must return and let no exception out, and must neither
+ * make calls on communicators nor begin, end or cancel groups.
  */
 typedef void (*antiphon_destroy_function)(void *context);
 
@@ -600,7 +603,7 @@ typedef struct antiphon_code {
      */
     const char *name;
     /**
-     * Raised whenever it would no longer work together with what it was: ranks compare it.
+     * Its version, which ranks compare. Raise it whenever the code would no longer work together with its earlier version.
      */
     uint64_t version;
     /**
@@ -613,17 +616,16 @@ typedef struct antiphon_code {
      */
     antiphon_run_function run;
     /**
-     * What the functions are called with.
+     * The context that the functions are called with.
      */
     void *context;
     /**
      * Called once with the context, when the code is unregistered and no call runs it any more: before unregistering
-     * returns, or on the thread of the last such call. Null if there is nothing to do. It is not called where registering
-     * fails.
+     * returns, or on the thread of the last such call. Null if there is nothing to do. It is not called if registering fails.
      */
     antiphon_destroy_function destroy;
     /**
-     * 1 if it serves ranks on devices, too, whose buffers are the device's then; 0 if it serves ranks on hosts alone.
+     * 1 if it also serves ranks on devices, whose buffers are then on the device; 0 if it serves only ranks on hosts.
      */
     int32_t serves_devices;
     /**
@@ -633,13 +635,13 @@ typedef struct antiphon_code {
 } antiphon_code;
 
 /**
- * A call, as far as the choice of what serves it goes. Selectors are given one, which is theirs until they return;
- * antiphon_explain takes one, of which the fields up to `root` count, and antiphon_registry_explain. Begin with ANTIPHON_QUESTION_INIT; later
- * versions of the library add fields at the end.
+ * What is known of a call when the algorithm that serves it is chosen. Selectors are given one, which they may read until they
+ * return; antiphon_explain, for which only the fields up to `root` count, and antiphon_registry_explain take one. Begin with
+ * ANTIPHON_QUESTION_INIT; later versions of the library add fields at the end.
  */
 typedef struct antiphon_question {
     /**
-     * sizeof(antiphon_question), as the program was compiled; in a selector, as the library was.
+     * sizeof(antiphon_question) as the program was compiled; in a selector, as the library was compiled.
      */
     uint64_t struct_size;
     /**
@@ -659,8 +661,8 @@ typedef struct antiphon_question {
      */
     int32_t op;
     /**
-     * 1 if input and output are the same memory on this rank, by the collective's convention, else 0. Of those with a root, 0.
-     * Ranks may differ in it, where the call lets them, so a choice that all ranks must make alike must not depend on it.
+     * 1 if input and output are the same memory on this rank, by the collective's convention, else 0; always 0 for collectives
+     * with a root. Ranks may differ in it where the call lets them, so a choice that all must make alike must not use it.
      */
     int32_t in_place;
     /**
@@ -668,7 +670,7 @@ typedef struct antiphon_question {
      */
     int32_t premultiplied;
     /**
-     * The root, of collectives that have one; else 0.
+     * The root, for collectives that have one; else 0.
      */
     uint32_t root;
     /**
@@ -676,7 +678,8 @@ typedef struct antiphon_question {
      */
     uint32_t world;
     /**
-     * Nodes that they are spread over; as many as ranks, unless consecutive ranks are on each, equally many.
+     * Number of nodes that the ranks are spread over. It equals `world` unless each node has consecutive ranks, equally many
+     * on each.
      */
     uint32_t nodes;
     /**
@@ -684,20 +687,20 @@ typedef struct antiphon_question {
      */
     uint32_t candidate_count;
     /**
-     * The names of what fits: registered plans, then code, both the most recent first, then installed plans by name, then
-     * built-in algorithms. A tuning table may take any of them; a selector that does not want to choose returns 0.
+     * The names of what fits the call: registered plans, then code, both with the most recent first, then installed plans by
+     * name, then built-in algorithms. A tuning table may choose any of them if the selector returns 0.
      */
     const char *const *candidates;
     /**
-     * This rank's send buffer; null where nothing is called.
+     * This rank's send buffer; null if no call is being made.
      */
     const void *send_buffer;
     /**
-     * This rank's receive buffer; null where nothing is called.
+     * This rank's receive buffer; null if no call is being made.
      */
     const void *receive_buffer;
     /**
-     * The tags that the communicator asks for (antiphon_config): candidates that are registered or installed have all of them.
+     * The tags that the communicator asks for (antiphon_config): every registered or installed candidate has all of them.
      */
     const char *const *tags;
     /**
@@ -705,7 +708,7 @@ typedef struct antiphon_question {
      */
     uint64_t tag_count;
     /**
-     * Whether sums keep one order, as antiphon_config says it: an antiphon_switch, in a selector on or off.
+     * Whether sums keep one order, as in antiphon_config: an antiphon_switch; in a selector it is never the default.
      */
     int32_t reproducible;
     /**
@@ -715,9 +718,10 @@ typedef struct antiphon_question {
 } antiphon_question;
 
 /**
- * Chooses for a call: writes the name of a candidate, with a zero, and returns 1; or returns 0, and leaves the choice to the
- * rules. Anything else is an error of the call, with the reason that antiphon_set_last_error set. `answer` has room for ANTIPHON_ANSWER_BYTES. It may be called on several
- * threads at the same time; it returns, and lets no exception out (antiphon.hpp has what sees to it).
+ * Chooses for a call: writes the name of a candidate, with a zero, and returns 1; or returns 0, which leaves the choice to the
+ * rules. Any other result is an error of the call, whose reason is the one that antiphon_set_last_error set. `answer` has room
+ * for ANTIPHON_ANSWER_BYTES. The function may be called on several threads at the same time; it must return, and let no
+ * exception out (see antiphon::guarded in antiphon.hpp).
  */
 typedef int32_t (*antiphon_select_function)(void *context, const struct antiphon_question *question, char *answer);
 
@@ -737,11 +741,11 @@ extern "C" {
 antiphon_result antiphon_barrier(const struct antiphon_communicator *communicator);
 
 /**
- * Gives every rank the reduction of all ranks' `count` elements. In place, each rank as it likes, both buffers are
- * the same.
+ * Gives every rank the reduction of all ranks' `count` elements. Each rank may call in place, with the same buffer for both.
  *
- * `dtype` is an antiphon_dtype, `op` an antiphon_op or made for the communicator. With a stream the call goes on by
- * itself, in stream order; with null it is complete on return. Any thread may call it, in the same order on all ranks.
+ * `dtype` is an antiphon_dtype, `op` an antiphon_op or made for the communicator. With a stream the call runs in stream order,
+ * and may still be under way on return; with null for the stream it is complete on return. Any thread may call it, in the same
+ * order on all ranks.
  *
  * The caller sees to it:
  * Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
@@ -756,8 +760,8 @@ antiphon_result antiphon_all_reduce(const struct antiphon_communicator *communic
                                     const struct antiphon_stream *stream);
 
 /**
- * Gives every rank the `count` elements of all, in rank order: the receive buffer has `count` for each rank. In
- * place, each rank as it likes, the send buffer is the rank's block of the receive buffer.
+ * Gives every rank the `count` elements of all, in rank order: the receive buffer has `count` for each rank. Each rank may
+ * call in place: then the send buffer is the rank's block of the receive buffer.
  *
  * `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
  *
@@ -773,8 +777,8 @@ antiphon_result antiphon_all_gather(const struct antiphon_communicator *communic
                                     const struct antiphon_stream *stream);
 
 /**
- * Gives rank r the reduction of all ranks' block r of `count` elements: the send buffer has `count` for each rank. In
- * place, each rank as it likes, the receive buffer is the rank's block of the send buffer.
+ * Gives rank r the reduction of all ranks' block r of `count` elements: the send buffer has `count` for each rank. Each rank
+ * may call in place: then the receive buffer is the rank's block of the send buffer.
  *
  * `dtype` is an antiphon_dtype, `op` an antiphon_op or made for the communicator, `stream` as for antiphon_all_reduce.
  * Any thread may call it, in the same order on all ranks.
@@ -792,8 +796,8 @@ antiphon_result antiphon_reduce_scatter(const struct antiphon_communicator *comm
                                         const struct antiphon_stream *stream);
 
 /**
- * Exchanges blocks: block r of rank s becomes block s of rank r. Both buffers have `count` elements for each rank.
- * In place, on all ranks or on none, they are the same.
+ * Exchanges blocks: block r of rank s becomes block s of rank r. Both buffers have `count` elements for each rank. Either all
+ * ranks call in place, with the same buffer for both, or none does.
  *
  * `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
  *
@@ -883,10 +887,10 @@ antiphon_result antiphon_scatter(const struct antiphon_communicator *communicato
                                  const struct antiphon_stream *stream);
 
 /**
- * Exchanges blocks that have lengths of their own: the rank sends `send_counts[r]` elements from element
- * `send_offsets[r]` on to rank r, and receives `receive_counts[r]` from there, to element `receive_offsets[r]`.
- * Sender and receiver say the same count. Arrays have an element for each rank, and are read before the call
- * returns. Of a block of no elements the offset does not count. Out of place.
+ * Exchanges blocks whose lengths may differ: this rank sends rank r the `send_counts[r]` elements that begin at element
+ * `send_offsets[r]`, and receives `receive_counts[r]` elements from rank r, which go to element `receive_offsets[r]` and on.
+ * Sender and receiver must give the same count. The arrays have an element for each rank, and are read before the call
+ * returns. The offset of an empty block does not count. The call is out of place.
  *
  * `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
  *
@@ -905,10 +909,11 @@ antiphon_result antiphon_all_to_all_v(const struct antiphon_communicator *commun
                                       const struct antiphon_stream *stream);
 
 /**
- * Gives every rank the elements of all, of which each sends a number of its own: all `count` elements of this rank's send
- * buffer go to everyone, and `receive_counts[r]` come from rank r, to element `receive_offsets[r]`. Arrays have an element
- * for each rank, and are read before the call returns; `receive_counts` of this rank is `count`. Of a block of no elements
- * the offset does not count. The send buffer may be the rank's block of the receive buffer, on each rank as it likes.
+ * Gives every rank the elements of all, where ranks may send different numbers of elements: all `count` elements of this
+ * rank's send buffer go to every rank, and the `receive_counts[r]` elements of rank r go to element `receive_offsets[r]` and
+ * on. The arrays have an element for each rank, and are read before the call returns; the element of `receive_counts` for this
+ * rank is `count`. The offset of an empty block does not count. On each rank the send buffer may be the rank's block of the
+ * receive buffer.
  *
  * `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
  *
@@ -926,11 +931,11 @@ antiphon_result antiphon_all_gather_v(const struct antiphon_communicator *commun
                                       const struct antiphon_stream *stream);
 
 /**
- * Sends `count` elements to a peer, which calls antiphon_receive with the same count and type; the other ranks have no part in
- * it. Without a stream it returns when the peer has received: ranks that send to each other do it in a group
- * (antiphon_group_begin), or on streams. Transfers from one rank to another come in order; on a device the first one waits, also on
- * a stream, until the two ranks have formed a queue of their own: for the peer's process, not for its call. A rank sends to itself
- * inside a group only.
+ * Sends `count` elements to a peer, which calls antiphon_receive with the same count and type; the other ranks take no part.
+ * Without a stream it returns when the peer has received, so ranks that send to each other must do it in a group
+ * (antiphon_group_begin), or on streams. Transfers from one rank to another arrive in order. On a device the first one waits,
+ * also on a stream, until the two ranks have formed a queue of their own; that needs the peer's process, but not its call. A
+ * rank may send to itself only inside a group.
  *
  * `dtype` is an antiphon_dtype, `stream` as for antiphon_all_reduce. Any thread may call it, in the same order among
  * the transfers from one rank to the other.
@@ -964,9 +969,10 @@ antiphon_result antiphon_receive(const struct antiphon_communicator *communicato
                                  const struct antiphon_stream *stream);
 
 /**
- * Makes the id of a group. From now on this process listens for the ranks, on a thread of the library's, until all have joined: that of
- * rank 0, of another rank, or of none. It runs so long. It listens at the interface that ANTIPHON_INTERFACE names, or else
- * MSCCLPP_SOCKET_IFNAME, or else NCCL_SOCKET_IFNAME in NCCL's grammar, and without them where the host is likely to be reached.
+ * Makes the id of a group. From now on, and until all ranks have joined, this process listens for them on a thread of the
+ * library. It may be the process of any rank, or of none, and must run until then. It listens at the interface that
+ * ANTIPHON_INTERFACE names, or else MSCCLPP_SOCKET_IFNAME, or else NCCL_SOCKET_IFNAME in NCCL's grammar; if none is set, it
+ * chooses an interface by which others are likely to reach the host.
  *
  * Any thread may call it at any time.
  *
@@ -976,8 +982,8 @@ antiphon_result antiphon_receive(const struct antiphon_communicator *communicato
 antiphon_result antiphon_unique_id_create(struct antiphon_unique_id *out_id);
 
 /**
- * Has this process listen no more for the ranks of an id that it has made, where none will join by it. Of other ids, and of those by
- * which rank 0 has joined here, it does nothing.
+ * Makes this process stop listening for the ranks of an id that it has made. Call it if no rank will join by the id. It does
+ * nothing for other ids, and for those by which rank 0 has joined in this process.
  *
  * Any thread may call it at any time.
  *
@@ -989,12 +995,12 @@ antiphon_result antiphon_unique_id_retire(const struct antiphon_unique_id *id);
 /**
  * Joins a group as `rank` of `world`: returns when all ranks, which pass the same id, are there. `config` may be null.
  *
- * They wait for each other as long as a call may make no progress (`timeout_ms`), but two minutes at the least; then it is
- * ANTIPHON_RESULT_TIMEOUT, or ANTIPHON_RESULT_RENDEZVOUS where more is known, with the ranks that are missing. If nobody answers at the
- * id's address, because the process that made the id has ended, it is ANTIPHON_RESULT_RENDEZVOUS after a minute, or after `timeout_ms` if
- * that is longer; without a time limit, too, after a minute.
+ * Ranks wait for each other as long as a call may make no progress (`timeout_ms`), but at least two minutes; then it fails
+ * with ANTIPHON_RESULT_TIMEOUT, or with ANTIPHON_RESULT_RENDEZVOUS where more is known, and names the missing ranks. If nobody
+ * answers at the id's address, because the process that made the id has ended, it fails with ANTIPHON_RESULT_RENDEZVOUS after
+ * a minute, or after `timeout_ms` if that is longer; if there is no time limit, also after a minute.
  *
- * Any thread may call it; ranks that live in one process call it from a thread each.
+ * Any thread may call it; ranks that live in one process must each call it from a thread of their own.
  *
  * The caller sees to it:
  * The pointers are null or valid; the configuration is as long as it says.
@@ -1007,14 +1013,14 @@ antiphon_result antiphon_communicator_create(const struct antiphon_unique_id *id
 
 /**
  * Joins a group as `rank` of `world` at a place, a text as in ANTIPHON_COMM_ID: "host:port", "interface:ip:port",
- * "file:/path". Returns when all ranks, which pass the same place, are there. Over TCP they prove to know a secret, which
- * ANTIPHON_SECRET or ANTIPHON_SECRET_FILE says. `config` may be null.
+ * "file:/path". Returns when all ranks, which pass the same place, are there. Over TCP ranks prove that they know a secret,
+ * which ANTIPHON_SECRET or ANTIPHON_SECRET_FILE gives. `config` may be null.
  *
  * It waits for the other ranks as long as ANTIPHON_TIMEOUT says; if that is not set, as long as a call may make no progress
- * (`timeout_ms`), but two minutes at the least. Then it fails with ANTIPHON_RESULT_TIMEOUT or ANTIPHON_RESULT_RENDEZVOUS, and
+ * (`timeout_ms`), but at least two minutes. Then it fails with ANTIPHON_RESULT_TIMEOUT or ANTIPHON_RESULT_RENDEZVOUS, and
  * antiphon_last_error names the missing ranks as far as they are known.
  *
- * Any thread may call it, for one group at a place at a time.
+ * Any thread may call it; only one group at a time may meet at a place.
  *
  * The caller sees to it:
  * The pointers are null or valid; the place ends with a zero; the configuration is as long as it says.
@@ -1033,7 +1039,7 @@ antiphon_result antiphon_communicator_create_at(const char *place,
  * ANTIPHON_RESULT_TIMEOUT or ANTIPHON_RESULT_RENDEZVOUS, and antiphon_last_error names the missing ranks as far as they are known. If
  * the environment describes no group, it fails with ANTIPHON_RESULT_INVALID_ARGUMENT.
  *
- * Call it once a process, from any thread.
+ * Call it once per process, from any thread.
  *
  * The caller sees to it:
  * As antiphon_communicator_create.
@@ -1043,7 +1049,7 @@ antiphon_result antiphon_communicator_create_from_environment(const struct antip
 
 /**
  * Makes a group of `world` ranks that all live in this process, and writes their communicators, in rank order, to an
- * array of that many. Each is for a thread of its own, or one thread drives them all by calls on streams. `config`
+ * array of that many. Each may be used by a thread of its own, or one thread may drive them all by calls on streams. `config`
  * may be null.
  *
  * Any thread may call it at any time.
@@ -1056,8 +1062,8 @@ antiphon_result antiphon_communicator_create_in_process(uint32_t world,
                                                         struct antiphon_communicator **out_communicators);
 
 /**
- * Divides the ranks into groups: ranks of one color form a new one, ordered by key, then by rank. A key counts as the
- * `int32_t` of its bits, so that it may be negative. Every rank calls it; one that passes a negative color joins none, and gets null.
+ * Divides the ranks into groups: ranks of one color form a new one, ordered by key, then by rank. The bits of a key are read
+ * as an `int32_t`, so it may be negative. Every rank calls it; one that passes a negative color joins none, and gets null.
  *
  * Any thread may call it, in the same order among a communicator's calls on all ranks.
  *
@@ -1070,9 +1076,8 @@ antiphon_result antiphon_communicator_split(const struct antiphon_communicator *
                                             struct antiphon_communicator **out_communicator);
 
 /**
- * Makes a communicator of some ranks of another, in the order of the list: each of the `count` ranks listed calls it
- * with the same list, and the others have no part in it. It works, too, where the other communicator is broken, if
- * those that are listed live.
+ * Makes a communicator of some ranks of another, in the order of the list: each of the `count` listed ranks calls it with the
+ * same list, and the others take no part. It also works if the other communicator is broken, if the listed ranks are alive.
  *
  * Any thread may call it, in the same order among calls with the same list on all ranks of the list.
  *
@@ -1106,7 +1111,7 @@ antiphon_result antiphon_communicator_rank(const struct antiphon_communicator *c
 antiphon_result antiphon_communicator_world(const struct antiphon_communicator *communicator, uint32_t *out_world);
 
 /**
- * Writes the number of the node that a rank is on: ranks of equal numbers map each other's memory.
+ * Writes the number of the node that a rank is on: ranks with equal numbers map each other's memory.
  *
  * Any thread may call it at any time.
  *
@@ -1116,18 +1121,19 @@ antiphon_result antiphon_communicator_world(const struct antiphon_communicator *
 antiphon_result antiphon_communicator_node(const struct antiphon_communicator *communicator, uint32_t rank, uint32_t *out_node);
 
 /**
- * Gives every rank the bytes of all ranks: `bytes` of each, as many on all ranks, from `own` on the host, to `out_all` there, which has
- * room for those of all ranks, in rank order. It goes by what the ranks met by, whatever device their buffers are on, and is for
- * what programs agree on, not for data: at most 64 KiB of each. Complete on return.
+ * Gives every rank the bytes of all ranks, in rank order. Each rank gives `bytes` bytes at `own`, equally many on all ranks,
+ * and `out_all` has room for those of all ranks; both are host memory. They take the way by which the ranks met, whatever
+ * device their buffers are on. It is for what programs agree on, not for data: at most 64 KiB of each rank. Complete on
+ * return.
  *
- * Fails with ANTIPHON_RESULT_MISMATCH on all ranks where one gave another number of bytes, and with ANTIPHON_RESULT_PEER_LOST where one
- * has destroyed its communicator. Any other failure breaks the communicator: ANTIPHON_RESULT_TIMEOUT where a rank did not come, and,
- * between nodes, ANTIPHON_RESULT_MISMATCH where one is in a barrier.
+ * It fails with ANTIPHON_RESULT_MISMATCH on all ranks if one gave another number of bytes, and with ANTIPHON_RESULT_PEER_LOST
+ * if one has destroyed its communicator. Any other failure breaks the communicator: ANTIPHON_RESULT_TIMEOUT if a rank did not
+ * come, and, between nodes, ANTIPHON_RESULT_MISMATCH if one is in a barrier.
  *
  * Any thread may call it, in the same order among a communicator's exchanges, splits and barriers on all ranks.
  *
  * The caller sees to it:
- * The handle is one, or null; `own` is null or readable for `bytes`, `out_all` null or writable for as many of each rank.
+ * The handle is one, or null; `own` is null or readable for `bytes`, `out_all` null or writable for `bytes` of each rank.
  */
 antiphon_result antiphon_communicator_exchange(const struct antiphon_communicator *communicator,
                                                const void *own,
@@ -1136,7 +1142,7 @@ antiphon_result antiphon_communicator_exchange(const struct antiphon_communicato
 
 /**
  * Makes the device of a communicator's buffers current on the calling thread and leaves it so, as cudaSetDevice and hipSetDevice do;
- * on the host it does nothing. Calls of this library need it not: it is for code of others that the thread calls.
+ * on the host it does nothing. Calls of this library do not need it: it is for other code that the thread calls.
  *
  * Any thread may call it at any time.
  *
@@ -1146,8 +1152,8 @@ antiphon_result antiphon_communicator_exchange(const struct antiphon_communicato
 antiphon_result antiphon_communicator_make_current(const struct antiphon_communicator *communicator);
 
 /**
- * Ends every wait of every rank of a communicator; later calls fail with ANTIPHON_RESULT_ABORTED and this reason,
- * which may be null; what is not UTF-8 in it is replaced. If the communicator was already broken, the earlier reason stays.
+ * Ends every wait of every rank of a communicator; later calls fail with ANTIPHON_RESULT_ABORTED and this reason. The reason
+ * may be null; bytes in it that are not UTF-8 are replaced. If the communicator was already broken, the earlier reason stays.
  *
  * Any thread may call it at any time, also while others wait in calls on the communicator.
  *
@@ -1158,8 +1164,8 @@ antiphon_result antiphon_communicator_make_current(const struct antiphon_communi
 antiphon_result antiphon_communicator_abort(const struct antiphon_communicator *communicator, const char *reason);
 
 /**
- * Writes what broke a communicator, an antiphon_result, or ANTIPHON_RESULT_SUCCESS while it is whole. Where it is
- * broken, antiphon_last_error then has the details. Does not wait.
+ * Writes what broke a communicator, an antiphon_result, or ANTIPHON_RESULT_SUCCESS while it is whole. If it is broken,
+ * antiphon_last_error has the details afterwards. Does not wait.
  *
  * Any thread may call it at any time.
  *
@@ -1169,12 +1175,13 @@ antiphon_result antiphon_communicator_abort(const struct antiphon_communicator *
 antiphon_result antiphon_communicator_async_error(const struct antiphon_communicator *communicator, antiphon_result *out_result);
 
 /**
- * Tells the peers about a buffer now, so that they have mapped it when the first launch comes that uses it; otherwise the first launch
- * that uses it tells them and waits, in its stream, until they have mapped it. A hint: calls use any buffer. Writes 0 where nothing is
- * gained, since the buffer is in memory that peers cannot map, else 1. On a GPU the memory stays mapped while it is among the 64 of the
- * application that were used or told of last; memory of antiphon_memory_allocate, there and on the host, until it is freed.
+ * Tells the peers about a buffer now, so that they have mapped it before a launch first uses it; otherwise the first launch
+ * that uses it tells them and waits, in its stream, until they have mapped it. This is a hint: calls can use any buffer.
+ * Writes 1, or 0 if nothing is gained because the buffer is in memory that peers cannot map. On a GPU, memory of the
+ * application stays mapped while it is among the 64 pieces that were used or registered last; memory of
+ * antiphon_memory_allocate, there and on the host, stays mapped until it is freed.
  *
- * Any thread may call it at any time; peers make no call.
+ * Any thread may call it at any time; the peers need not call anything.
  *
  * The caller sees to it:
  * The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_mapped` is null or writable.
@@ -1186,9 +1193,9 @@ antiphon_result antiphon_communicator_register(const struct antiphon_communicato
                                                int32_t *out_mapped);
 
 /**
- * Writes 1 if all calls on a communicator are complete, on whatever streams, else 0; replays of a graph count once they have
- * begun. Calls that are gathered in a group count once it has ended. If one has failed, antiphon_communicator_async_error tells.
- * What is complete may be known a moment later. Does not wait.
+ * Writes 1 if all calls on a communicator are complete, on whatever streams, else 0. Replays of a graph count once they have
+ * begun, and calls gathered in a group once the group has ended. antiphon_communicator_async_error tells whether one has
+ * failed. It may still write 0 a moment after the last call is complete. Does not wait.
  *
  * Any thread may call it at any time.
  *
@@ -1198,9 +1205,9 @@ antiphon_result antiphon_communicator_register(const struct antiphon_communicato
 antiphon_result antiphon_communicator_query(const struct antiphon_communicator *communicator, int32_t *out_done);
 
 /**
- * Destroys a communicator. It leaves its group when its executors, plans and streams are destroyed too, and the work
- * that was given to them is done. In a process that was forked from the one that made it, it stays the parent's. Null is refused
- * with ANTIPHON_RESULT_INVALID_HANDLE.
+ * Destroys a communicator. The rank leaves its group once the communicator's executors, plans and streams are destroyed too,
+ * and the work that they were given is done. In a process that was forked from the one that made it, this destroys only the
+ * handle: the communicator stays the parent's. Null is refused with ANTIPHON_RESULT_INVALID_HANDLE.
  *
  * Any thread may call it, once, while no other call on the communicator is under way.
  *
@@ -1210,8 +1217,8 @@ antiphon_result antiphon_communicator_query(const struct antiphon_communicator *
 antiphon_result antiphon_communicator_destroy(struct antiphon_communicator *communicator);
 
 /**
- * Writes 1 if this library was built with a backend ("host", "cuda", "rocm"), else 0. Whether this machine has its
- * driver is another question, and no driver is looked for.
+ * Writes 1 if this library was built with a backend ("host", "cuda", "rocm"), else 0. It does not look for a driver, so it
+ * does not tell whether this machine has one.
  *
  * Any thread may call it at any time.
  *
@@ -1232,14 +1239,14 @@ antiphon_result antiphon_backend_is_built(const char *name, int32_t *out_built);
 antiphon_result antiphon_device_current(const char *name, uint32_t *out_index);
 
 /**
- * Begins a group: the collectives and transfers that this thread calls until antiphon_group_end are gathered, on any
- * communicators, and launched there. Collectives of a communicator run in the order of their calls; sends and receives
- * may come in any order, and a rank may send to itself. Begun again inside a group, it counts: the outermost end
- * launches. antiphon_barrier and antiphon_execute are refused inside a group (ANTIPHON_RESULT_UNSUPPORTED), and the group goes on.
+ * Begins a group: the collectives and transfers that this thread calls until antiphon_group_end, on any communicators, are
+ * gathered, and are launched by that call. Collectives of a communicator run in the order of their calls; sends and receives
+ * may come in any order, and a rank may send to itself. Groups nest: only the outermost end launches. antiphon_barrier and
+ * antiphon_execute are refused inside a group (ANTIPHON_RESULT_UNSUPPORTED), and the group goes on.
  *
- * What is wrong with a call that is gathered is told by the call. On the host, whether a rank gathers its calls or makes
- * them one by one is no concern of the others. On devices, what one rank gathers its peers gather as well: a device may run
- * what is in several streams one after the other. Any thread may call it at any time.
+ * A gathered call itself reports what is wrong with it. On the host a rank may gather calls that others make one by one. On
+ * devices, the peers must gather what one rank gathers: a device may run work of several streams one after the other. Any
+ * thread may call it at any time.
  */
 antiphon_result antiphon_group_begin(void);
 
@@ -1248,8 +1255,8 @@ antiphon_result antiphon_group_begin(void);
  * return; those on streams go on by themselves. If one of the calls was refused, nothing is launched, and its result is
  * returned again.
  *
- * On a device the first transfer from one rank to another waits for the other process alone. Any thread may call it after it has
- * begun a group.
+ * On a device, the first transfer from one rank to another waits for the other rank's process, but not for its call. Any
+ * thread may call it after it has begun a group.
  */
 antiphon_result antiphon_group_end(void);
 
@@ -1261,7 +1268,8 @@ antiphon_result antiphon_group_end(void);
 antiphon_result antiphon_group_cancel(void);
 
 /**
- * Allocates zeroed memory on a communicator's device. Calls may use any part of it; it belongs to no communicator.
+ * Allocates zeroed memory on a communicator's device. Calls of all communicators on that device may use any part of it; it
+ * belongs to no communicator.
  *
  * Any thread may call it at any time.
  *
@@ -1285,8 +1293,8 @@ antiphon_result antiphon_memory_allocate_host(uint64_t bytes, struct antiphon_me
 
 /**
  * Allocates zeroed memory on a device, without a communicator: calls of all communicators on that device may use any part
- * of it, and so may kernels and copies of every other device of this process that reaches that one's memory. `device` is a text as
- * in antiphon_config.
+ * of it, and so may kernels and copies on every other device of this process that can reach that device's memory. `device` is
+ * a text as in antiphon_config.
  *
  * Any thread may call it at any time.
  *
@@ -1306,8 +1314,8 @@ antiphon_result antiphon_memory_allocate_on(const char *device, uint64_t bytes, 
 antiphon_result antiphon_memory_address(const struct antiphon_memory *memory, void **out_address);
 
 /**
- * Gives memory back: at once, or, while launches of this process are under way on a GPU, when they are over. The caller
- * waits for no kernel. Null is refused with ANTIPHON_RESULT_INVALID_HANDLE.
+ * Frees memory: at once, or, if launches of this process are under way on a GPU, when they are over. The call itself waits for
+ * no kernel. Null is refused with ANTIPHON_RESULT_INVALID_HANDLE.
  *
  * Any thread may call it, once, when no call of this rank uses the memory any more.
  *
@@ -1319,11 +1327,11 @@ antiphon_result antiphon_memory_free(struct antiphon_memory *memory);
 /**
  * Makes a reduction for a communicator's allreduces, reducescatters and reduces of `dtype`, an antiphon_dtype: the sum
  * of each rank's elements times that rank's factor, which is an element of the type. Every rank of a call uses such a
- * reduction, each its own.
+ * reduction, which it made itself.
  *
- * `deferred` is an antiphon_switch: off, as by default, the factor is read now; on, it is read when a call runs, and
- * stays where it is until then. For buffers on a device it lies where the device reads it, then, and is read when the call's
- * stream comes to it; a replay of a graph reads it anew. Any thread may call it at any time.
+ * `deferred` is an antiphon_switch: if off, the default, the factor is read now; if on, it is read when a call runs, and must
+ * stay where it is until then. For buffers on a device it must then lie where the device can read it, and it is read when the
+ * call's stream comes to the call; each replay of a graph reads it anew. Any thread may call it at any time.
  *
  * The caller sees to it:
  * The handle is null, or one that this library returned and that nobody destroys meanwhile; the factor is null or readable, and
@@ -1336,8 +1344,8 @@ antiphon_result antiphon_op_create_scaled_sum(const struct antiphon_communicator
                                               int32_t *out_op);
 
 /**
- * Destroys a reduction that was made for a communicator. Calls that were made with it go on. Those of a communicator
- * that is destroyed are destroyed with it. Null for the communicator is refused with ANTIPHON_RESULT_INVALID_HANDLE.
+ * Destroys a reduction that was made for a communicator. Calls that were made with it go on. When a communicator is destroyed,
+ * its reductions are destroyed with it. A null communicator is refused with ANTIPHON_RESULT_INVALID_HANDLE.
  *
  * Any thread may call it, once, when no call uses the number any more.
  *
@@ -1357,8 +1365,9 @@ antiphon_result antiphon_op_destroy(const struct antiphon_communicator *communic
 antiphon_result antiphon_executor_create(const struct antiphon_communicator *communicator, struct antiphon_executor **out_executor);
 
 /**
- * Ends every wait of every rank of an executor's communicator, as antiphon_communicator_abort does. Code that fails while other
- * threads run plans by the executor of its call ends those so; it returns when they have, since the executor is taken back then.
+ * Ends every wait of every rank of an executor's communicator, as antiphon_communicator_abort does. Code that serves calls can
+ * use it: if it fails while other threads run plans by the executor of its call, it ends those runs so, and returns only once
+ * they have ended, since the library then takes the executor back.
  *
  * Any thread may call it at any time, also while others are in calls on the executor.
  *
@@ -1390,7 +1399,7 @@ antiphon_result antiphon_executor_destroy(struct antiphon_executor *executor);
 antiphon_result antiphon_plan_load_file(const struct antiphon_executor *executor, const char *path, struct antiphon_plan **out_plan);
 
 /**
- * Loads a plan from the bytes of such a file.
+ * Loads a plan from the bytes of a JSON file, as antiphon_plan_load_file does.
  *
  * Any thread may call it at any time. Ranks may load at different times, or different plans.
  *
@@ -1404,9 +1413,10 @@ antiphon_result antiphon_plan_load_bytes(const struct antiphon_executor *executo
                                          struct antiphon_plan **out_plan);
 
 /**
- * Loads the plan of a built-in algorithm, e.g. "allreduce_ring", for all ranks of one node. `in_place` says with 1
- * that send and receive buffer are the same memory, with 0 that they are not; `root` is for those that have one. Algorithms of gather,
- * scatter, alltoallv and allgatherv are refused: they take each rank's blocks when they run, which antiphon_execute has no argument for.
+ * Loads the plan of a built-in algorithm, e.g. "allreduce_ring", for all ranks of one node. `in_place` is 1 if send and
+ * receive buffer are the same memory, 0 if not; `root` is for collectives that have one. Algorithms of gather, scatter,
+ * alltoallv and allgatherv are refused: when they run they need each rank's blocks, for which antiphon_execute has no
+ * argument.
  *
  * Any thread may call it at any time. Ranks may load at different times, or different plans.
  *
@@ -1430,8 +1440,8 @@ antiphon_result antiphon_plan_load_name(const struct antiphon_executor *executor
 antiphon_result antiphon_plan_verdict(const struct antiphon_plan *plan, antiphon_verdict *out_verdict);
 
 /**
- * Writes what the verifier says of a plan, as a text that ends with a zero, and its bytes with that zero. With a null
- * buffer and a capacity of 0 it writes only how many bytes are needed. The first call verifies, whatever the
+ * Writes what the verifier says of a plan, as a text that ends with a zero, and to `out_bytes` its size, that zero included.
+ * With a null buffer and a capacity of 0 it writes only how many bytes are needed. The first call verifies, whatever the
  * communicator's configuration says, and may take a while.
  *
  * Any thread may call it at any time.
@@ -1443,7 +1453,7 @@ antiphon_result antiphon_plan_verdict(const struct antiphon_plan *plan, antiphon
 antiphon_result antiphon_plan_report(const struct antiphon_plan *plan, char *buffer, uint64_t capacity, uint64_t *out_bytes);
 
 /**
- * Destroys a plan. Calls of it that are under way go on. Null is refused with ANTIPHON_RESULT_INVALID_HANDLE.
+ * Destroys a plan. Runs of it that are under way go on. Null is refused with ANTIPHON_RESULT_INVALID_HANDLE.
  *
  * Any thread may call it, once, while no other function is busy with the plan.
  *
@@ -1454,19 +1464,19 @@ antiphon_result antiphon_plan_destroy(struct antiphon_plan *plan);
 
 /**
  * Runs a plan. All ranks call it with plans of the same content, equal sizes, type and reduction. Sizes are in bytes
- * and multiples of the element's; `dtype` is an antiphon_dtype, `op` an antiphon_op. With a stream the call goes on
- * by itself, in the stream's order; with null for it, it is complete on return. It is refused inside a group
- * (ANTIPHON_RESULT_UNSUPPORTED).
+ * and multiples of the element's; `dtype` is an antiphon_dtype, `op` an antiphon_op. With a stream the run takes its place in
+ * the stream's order, and may still be under way on return; with null for the stream it is complete on return. It is refused
+ * inside a group (ANTIPHON_RESULT_UNSUPPORTED).
  *
- * The buffers begin at multiples of the element's size. They share no byte, or are in place: the same memory, or the smaller is the rank's
- * own block of the larger. Others are refused, unless the communicator does not verify plans. A plan may write the send buffer, if its
- * author wrote it so.
+ * The buffers begin at multiples of the element's size. Either they share no byte, or they are in place: both are the same
+ * memory, or the smaller is the rank's own block of the larger. Other buffers are refused, unless the communicator does not
+ * verify plans. A plan may write the send buffer, if its author wrote it so.
  *
  * Any thread may call it, in the same order among a communicator's calls on all ranks.
  *
  * The caller sees to it:
- * Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers have as many bytes until the
- * call is complete, and nobody else writes the send buffer or touches the receive buffer meanwhile.
+ * Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers have the given sizes
+ * until the call is complete, and nobody else writes the send buffer or touches the receive buffer meanwhile.
  */
 antiphon_result antiphon_execute(const struct antiphon_executor *executor,
                                  const struct antiphon_plan *plan,
@@ -1479,13 +1489,13 @@ antiphon_result antiphon_execute(const struct antiphon_executor *executor,
                                  const struct antiphon_stream *stream);
 
 /**
- * Registers a loaded plan with this process: from the next call on it serves calls by name that it fits, on every
- * communicator, before what was registered earlier and before the built-in algorithms. The plan may be destroyed. Plans of
- * sendrecv are refused: of such calls they would serve none.
+ * Registers a loaded plan with this process: from the next call on it serves the calls by name that it fits, on every
+ * communicator, in preference to what was registered earlier and to the built-in algorithms. The handle may be destroyed
+ * afterwards. Plans of sendrecv are refused: they would not serve any such call.
  *
- * Register on all ranks, in the same order, between calls: ranks that are served differently are told so
- * (MISMATCH). If a plan may serve a call, either all ranks call in place or none does (except in collectives with a root); ranks that
- * differ get MISMATCH. `terms` may be null. Any thread may call it at any time.
+ * Register on all ranks, in the same order, between calls: ranks whose calls are served differently get MISMATCH. If a plan
+ * may serve a call, either all ranks must call in place or none (except in collectives with a root); ranks that differ get
+ * MISMATCH. `terms` may be null. Any thread may call it at any time.
  *
  * The caller sees to it:
  * The handle is null, or one that this library returned and that nobody destroys meanwhile; `terms` is null or as long as it
@@ -1494,8 +1504,8 @@ antiphon_result antiphon_execute(const struct antiphon_executor *executor,
 antiphon_result antiphon_registry_register_plan(const struct antiphon_plan *plan, const struct antiphon_terms *terms);
 
 /**
- * As antiphon_registry_register_plan, from the bytes of a JSON file. It takes no communicator; each verifies the plan when
- * a call is first served by it.
+ * As antiphon_registry_register_plan, from the bytes of a JSON file. This takes no communicator; each communicator verifies
+ * the plan when it first serves a call there.
  *
  * Any thread may call it at any time.
  *
@@ -1515,9 +1525,10 @@ antiphon_result antiphon_registry_register_bytes(const void *bytes, uint64_t siz
 antiphon_result antiphon_registry_unregister(const char *name);
 
 /**
- * Writes what is registered, as a text that ends with a zero, and its bytes with that zero: a line for each plan, then one
- * for each code, each the most recent last, with its kind ("plan" or "code"), its collective and its name, one blank apart.
- * Names may have blanks, and no control characters. With a null buffer and a capacity of 0 it writes only how many bytes are needed.
+ * Writes what is registered, as a text that ends with a zero, and to `out_bytes` its size, that zero included. The text has a
+ * line for each plan, then a line for each code, both with the most recent last; a line is the kind ("plan" or "code"), the
+ * collective and the name, separated by single blanks. Names may have blanks, but no control characters. With a null buffer
+ * and a capacity of 0 it writes only how many bytes are needed.
  *
  * Any thread may call it at any time.
  *
@@ -1527,10 +1538,10 @@ antiphon_result antiphon_registry_unregister(const char *name);
 antiphon_result antiphon_registry_list(char *buffer, uint64_t capacity, uint64_t *out_bytes);
 
 /**
- * Registers code with this process: from the next call on it serves calls by name that it fits, on every communicator, after
- * registered plans and before installed ones and the built-in algorithms. It serves ranks on the host, and with `serves_devices`
- * those on devices, whose calls go to the next candidate else. In a group it runs when the group ends, in the order of the calls, on a thread that each
- * communicator with such calls has there.
+ * Registers code with this process: from the next call on it serves the calls by name that it fits, on every communicator,
+ * after registered plans and before installed ones and the built-in algorithms. It serves ranks on the host, and with
+ * `serves_devices` also those on devices; without it, calls on devices go to the next candidate. In a group it runs when the
+ * group ends, in the order of the calls, on a thread that each communicator with such calls then gets.
  *
  * All ranks of a call meet, and compare name and version, before it runs. A result that is not 0 aborts the communicator.
  * Register on all ranks, in the same order, between calls. `terms` may be null. Any thread may call it at any time.
@@ -1539,13 +1550,12 @@ antiphon_result antiphon_registry_list(char *buffer, uint64_t capacity, uint64_t
  * `code` is null or as long as it says, its texts end with a zero, and its functions may be called with the context from any
  * thread until it is destroyed; `terms` is null or as long as it says, and what it points to is there.
  */
-antiphon_result antiphon_registry_register_code(const struct antiphon_code *code,
-                                                const struct antiphon_terms *terms);
+antiphon_result antiphon_registry_register_code(const struct antiphon_code *code, const struct antiphon_terms *terms);
 
 /**
- * Installs a plan, from the bytes of a JSON file, on this machine: it serves calls by name that it fits of every process that
- * makes its first communicator from now on, where all ranks have the same plans installed. One of its name is replaced.
- * It is verified, which may take a while; one that is refuted is not installed. `terms` may be null.
+ * Installs a plan, from the bytes of a JSON file, on this machine: in every process that makes its first communicator from now
+ * on, it serves the calls by name that it fits, if all ranks have the same plans installed. It replaces an installed plan of
+ * the same name. The plan is verified first, which may take a while; a refuted plan is not installed. `terms` may be null.
  *
  * Any thread may call it at any time.
  *
@@ -1555,7 +1565,7 @@ antiphon_result antiphon_registry_register_code(const struct antiphon_code *code
 antiphon_result antiphon_install_bytes(const void *bytes, uint64_t size, const struct antiphon_terms *terms);
 
 /**
- * Removes an installed plan, by its name. Processes that found it go on with it.
+ * Removes an installed plan, by its name. Processes that have already read it go on using it.
  *
  * Any thread may call it at any time.
  *
@@ -1565,32 +1575,33 @@ antiphon_result antiphon_install_bytes(const void *bytes, uint64_t size, const s
 antiphon_result antiphon_uninstall(const char *name);
 
 /**
- * Writes the default plans for so many ranks on so many nodes into `default` in the cache folder: every built-in algorithm of
- * the host as a file, in the place of what is there. They serve no call by themselves. Of 0 ranks there are as many as this process
- * may use cores, and at least 2; more than 1024 are refused.
+ * Writes the default plans for `ranks` ranks on `nodes` nodes into the folder `default` of the cache folder: a file for every
+ * built-in algorithm of the host, replacing files that are there. They serve no call by themselves. With 0 for `ranks` there
+ * are as many as this process may use cores, but at least 2; more than 1024 are refused.
  *
  * Any thread may call it at any time.
  */
 antiphon_result antiphon_install_defaults(uint32_t ranks, uint32_t nodes);
 
 /**
- * Has a function asked about every call by name of this process, in the place of the one before; null for none. It is called
- * on the thread that makes the call, on any threads at the same time, and may not call this library's functions on
- * communicators. It must choose alike on all ranks. `destroy` is called with the context, once, when the
- * selector is replaced and no call asks it any more: before this function returns, or on the thread of the last such call.
- * Where `select` is null, at once.
+ * Sets the function that is asked about every call by name of this process, in place of the previous one; null for none. It is
+ * called on the thread that makes the call, possibly on several threads at the same time, and must not call this library's
+ * functions on communicators. It must choose alike on all ranks. `destroy` is called with the context, once, when the selector
+ * is replaced and no call asks it any more: before this function returns, or on the thread of the last such call. If `select`
+ * is null, `destroy` is called at once.
  *
  * Any thread may call it at any time.
  *
  * The caller sees to it:
- * The functions are such, and may be called with the context from any thread until it is destroyed; they return.
+ * The functions have these types, may be called with the context from any thread until it is destroyed, and return.
  */
 antiphon_result antiphon_registry_set_selector(antiphon_select_function select, void *context, antiphon_destroy_function destroy);
 
 /**
- * Writes what would serve a call on a communicator, why, and what else was considered, as a text that ends with a zero, and
- * its bytes with that zero. With a null buffer and a capacity of 0 it writes only how many bytes are needed. `format` is an
- * antiphon_format. A selector is asked, with null buffers. Nothing is called, and no other rank has a part in it.
+ * Writes what would serve a call on a communicator, why, and what else was considered, as a text that ends with a zero, and to
+ * `out_bytes` its size, that zero included. With a null buffer and a capacity of 0 it writes only how many bytes are needed.
+ * `format` is an antiphon_format. The selector, if one is set, is asked with null buffers. No call is made, and the other
+ * ranks take no part.
  *
  * Any thread may call it at any time.
  *
@@ -1606,10 +1617,10 @@ antiphon_result antiphon_explain(const struct antiphon_communicator *communicato
                                  uint64_t *out_bytes);
 
 /**
- * As antiphon_explain, for a call of no communicator: of `world` ranks on `nodes` nodes, equally many on each, whose buffers are
- * the host's. It goes by what is registered and built in, and by the selector, which is told the tags and the order of sums of
- * the question: those that are not said are the environment's (ANTIPHON_TAGS, ANTIPHON_REPRODUCIBLE). It knows neither a tuning
- * table nor installed plans, which ranks agree on when their communicator forms.
+ * As antiphon_explain, but without a communicator: for a call of `world` ranks on `nodes` nodes, equally many on each, with
+ * buffers on the host. It considers what is registered and built in, and asks the selector, which gets the question's tags and
+ * order of sums; those that the question leaves open are taken from the environment (ANTIPHON_TAGS, ANTIPHON_REPRODUCIBLE). It
+ * considers neither a tuning table nor installed plans, on which ranks agree when their communicator forms.
  *
  * Any thread may call it at any time.
  *
@@ -1624,8 +1635,8 @@ antiphon_result antiphon_registry_explain(const struct antiphon_question *questi
                                           uint64_t *out_bytes);
 
 /**
- * What went wrong in the last function of this library that failed on the calling thread, in words that name values
- * and ranks and say what to do; empty where none has. The text is UTF-8 and stays until the next failure on this
+ * Describes what went wrong in the last function of this library that failed on the calling thread: it names values and ranks,
+ * and says what to do. The text is empty if none has failed. The text is UTF-8 and stays until the next failure on this
  * thread.
  *
  * Any thread may call it at any time.
@@ -1633,8 +1644,8 @@ antiphon_result antiphon_registry_explain(const struct antiphon_question *questi
 const char *antiphon_last_error(void);
 
 /**
- * Sets this thread's last failure to a text of the program's own. A selector, or code that serves calls, says by it why it
- * fails: the error of the call has the text in it.
+ * Sets this thread's last failure to a text of the program. A selector, or code that serves calls, gives the reason of its
+ * failure by it: the error of the call includes the text.
  *
  * Any thread may call it at any time.
  *
@@ -1644,16 +1655,17 @@ const char *antiphon_last_error(void);
 antiphon_result antiphon_set_last_error(const char *failure);
 
 /**
- * What a result means in general, in a few words; a text that lives as long as the library. Of a number that is no
- * result's, that it is unknown.
+ * What a result means in general, in a few words; for a number that stands for no result, the text says that it is unknown.
+ * The text lives as long as the library.
  *
  * Any thread may call it at any time.
  */
 const char *antiphon_result_text(int32_t result);
 
 /**
- * Makes a stream on a communicator's device. Calls of several communicators of that device may share it. On a GPU
- * antiphon_stream_synchronize then tells of failures of this communicator alone; antiphon_communicator_async_error tells of the others'.
+ * Makes a stream on a communicator's device. Calls of several communicators of that device may share it. On a GPU,
+ * antiphon_stream_synchronize then reports only this communicator's failures; antiphon_communicator_async_error has those of
+ * others.
  *
  * Any thread may call it at any time.
  *
@@ -1663,10 +1675,10 @@ const char *antiphon_result_text(int32_t result);
 antiphon_result antiphon_stream_create(const struct antiphon_communicator *communicator, struct antiphon_stream **out_stream);
 
 /**
- * Takes a stream of the application (a cudaStream_t, CUstream or hipStream_t, null for the default stream) of a
- * communicator's device: calls on it come in order with all else that the application puts there, and become part of a
- * graph while it is recorded into one. Destroying the result leaves the application's stream as it is. The same stream may
- * be taken again at any time.
+ * Makes a stream from one of the application's on a communicator's device (a cudaStream_t, CUstream or hipStream_t; null is
+ * the default stream): calls on it come in order with all else that the application puts there, and become part of a graph
+ * while it is recorded into one. Destroying the result leaves the application's stream as it is. The same stream may be
+ * adopted again at any time.
  *
  * Any thread may call it at any time.
  *
@@ -1677,7 +1689,7 @@ antiphon_result antiphon_stream_create(const struct antiphon_communicator *commu
 antiphon_result antiphon_stream_adopt(const struct antiphon_communicator *communicator, void *native, struct antiphon_stream **out_stream);
 
 /**
- * Waits until all calls on a stream are complete, and returns the first error among those since the last time.
+ * Waits until all calls on a stream are complete, and returns the first error among the calls since it was last called.
  *
  * Any thread may call it at any time.
  *
@@ -1687,8 +1699,8 @@ antiphon_result antiphon_stream_adopt(const struct antiphon_communicator *commun
 antiphon_result antiphon_stream_synchronize(const struct antiphon_stream *stream);
 
 /**
- * Writes 1 if all calls on a stream are complete, also if they have failed, else 0. Does not wait: 1 says that buffers are free, and
- * antiphon_stream_synchronize what became of the calls.
+ * Writes 1 if all calls on a stream are complete, even if they have failed, else 0. Does not wait. After a 1 the buffers may
+ * be used again; antiphon_stream_synchronize tells whether the calls succeeded.
  *
  * Any thread may call it at any time.
  *
@@ -1698,8 +1710,8 @@ antiphon_result antiphon_stream_synchronize(const struct antiphon_stream *stream
 antiphon_result antiphon_stream_query(const struct antiphon_stream *stream, int32_t *out_done);
 
 /**
- * Destroys a stream. Calls on it that are under way go on; synchronize first to learn what becomes of them. Null is refused with
- * ANTIPHON_RESULT_INVALID_HANDLE.
+ * Destroys a stream. Calls on it that are under way go on; synchronize it first to learn whether they succeed. Null is refused
+ * with ANTIPHON_RESULT_INVALID_HANDLE.
  *
  * Any thread may call it, once, while no other call on the stream is under way.
  *
@@ -1709,7 +1721,7 @@ antiphon_result antiphon_stream_query(const struct antiphon_stream *stream, int3
 antiphon_result antiphon_stream_destroy(struct antiphon_stream *stream);
 
 /**
- * Bytes of an element of a type (an antiphon_dtype); 0 for a number that is no type's.
+ * Bytes of an element of a type (an antiphon_dtype); 0 for a number that stands for no type.
  *
  * Any thread may call it at any time.
  */

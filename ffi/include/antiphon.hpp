@@ -42,9 +42,9 @@ private:
 }  // namespace detail
 
 /**
- * A function that the library may call (an antiphon_run_function, antiphon_select_function or antiphon_destroy_function), but that
- * exceptions of `function` are failures of it, with what they say as the reason; those of a function without a result are dropped.
- * An exception that a function lets out ends the process.
+ * Wraps `function` for the library to call (as an antiphon_run_function, antiphon_select_function or
+ * antiphon_destroy_function): an exception becomes a failure whose reason is what the exception says, or is dropped if the
+ * function has no result. Without this, an exception that a function lets out ends the process.
  *
  *     code.run = antiphon::guarded<run>;
  */

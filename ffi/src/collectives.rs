@@ -11,7 +11,7 @@ use crate::types::data_type;
 use antiphon_executor::{Collectives, Counts, Extent, Request, What};
 use std::ffi::c_void;
 
-/// One call, as C says it.
+/// The arguments of one call, as C gives them.
 struct Said {
     communicator: *const antiphon_communicator,
     what: What,
@@ -70,11 +70,11 @@ pub unsafe extern "C" fn antiphon_barrier(
     })
 }
 
-/// Gives every rank the reduction of all ranks' `count` elements. In place, each rank as it likes, both buffers are
-/// the same.
+/// Gives every rank the reduction of all ranks' `count` elements. Each rank may call in place, with the same buffer for both.
 ///
-/// `dtype` is an antiphon_dtype, `op` an antiphon_op or made for the communicator. With a stream the call goes on by
-/// itself, in stream order; with null it is complete on return. Any thread may call it, in the same order on all ranks.
+/// `dtype` is an antiphon_dtype, `op` an antiphon_op or made for the communicator. With a stream the call runs in stream order,
+/// and may still be under way on return; with null for the stream it is complete on return. Any thread may call it, in the same
+/// order on all ranks.
 ///
 /// # Safety
 /// Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers are as long as said, and
@@ -104,8 +104,8 @@ pub unsafe extern "C" fn antiphon_all_reduce(
     }
 }
 
-/// Gives every rank the `count` elements of all, in rank order: the receive buffer has `count` for each rank. In
-/// place, each rank as it likes, the send buffer is the rank's block of the receive buffer.
+/// Gives every rank the `count` elements of all, in rank order: the receive buffer has `count` for each rank. Each rank may
+/// call in place: then the send buffer is the rank's block of the receive buffer.
 ///
 /// `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
 ///
@@ -136,8 +136,8 @@ pub unsafe extern "C" fn antiphon_all_gather(
     }
 }
 
-/// Gives rank r the reduction of all ranks' block r of `count` elements: the send buffer has `count` for each rank. In
-/// place, each rank as it likes, the receive buffer is the rank's block of the send buffer.
+/// Gives rank r the reduction of all ranks' block r of `count` elements: the send buffer has `count` for each rank. Each rank
+/// may call in place: then the receive buffer is the rank's block of the send buffer.
 ///
 /// `dtype` is an antiphon_dtype, `op` an antiphon_op or made for the communicator, `stream` as for antiphon_all_reduce.
 /// Any thread may call it, in the same order on all ranks.
@@ -170,8 +170,8 @@ pub unsafe extern "C" fn antiphon_reduce_scatter(
     }
 }
 
-/// Exchanges blocks: block r of rank s becomes block s of rank r. Both buffers have `count` elements for each rank.
-/// In place, on all ranks or on none, they are the same.
+/// Exchanges blocks: block r of rank s becomes block s of rank r. Both buffers have `count` elements for each rank. Either all
+/// ranks call in place, with the same buffer for both, or none does.
 ///
 /// `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
 ///
@@ -336,11 +336,11 @@ pub unsafe extern "C" fn antiphon_scatter(
     }
 }
 
-/// What the arrays of blocks are called.
+/// The names of the arrays that describe blocks.
 const SEND: [&str; 2] = ["send_counts", "send_offsets"];
 const RECEIVE: [&str; 2] = ["receive_counts", "receive_offsets"];
 
-/// Blocks of C's counts and offsets, of which there are `world` each, and the elements that they span.
+/// The blocks that C's arrays of `world` counts and `world` offsets describe, and how many elements the buffer must have.
 ///
 /// # Safety
 /// Each is null or has `world` elements.
@@ -353,7 +353,7 @@ unsafe fn extents(
     // SAFETY: as this function's.
     let (counts, offsets) =
         unsafe { (list(counts, world.into(), names[0])?, list(offsets, world.into(), names[1])?) };
-    // A block of none is nowhere, wherever its offset says: the buffer need not reach there.
+    // The offset of an empty block does not count: the buffer need not reach there.
     let block =
         |(&offset, &count)| if count == 0 { Extent::default() } else { Extent { offset, count } };
     let blocks: Vec<Extent> = offsets.iter().zip(counts).map(block).collect();
@@ -364,10 +364,10 @@ unsafe fn extents(
     Ok((blocks, ends.into_iter().max().unwrap_or(0)))
 }
 
-/// Exchanges blocks that have lengths of their own: the rank sends `send_counts[r]` elements from element
-/// `send_offsets[r]` on to rank r, and receives `receive_counts[r]` from there, to element `receive_offsets[r]`.
-/// Sender and receiver say the same count. Arrays have an element for each rank, and are read before the call
-/// returns. Of a block of no elements the offset does not count. Out of place.
+/// Exchanges blocks whose lengths may differ: this rank sends rank r the `send_counts[r]` elements that begin at element
+/// `send_offsets[r]`, and receives `receive_counts[r]` elements from rank r, which go to element `receive_offsets[r]` and on.
+/// Sender and receiver must give the same count. The arrays have an element for each rank, and are read before the call
+/// returns. The offset of an empty block does not count. The call is out of place.
 ///
 /// `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
 ///
@@ -412,10 +412,11 @@ pub unsafe extern "C" fn antiphon_all_to_all_v(
     })
 }
 
-/// Gives every rank the elements of all, of which each sends a number of its own: all `count` elements of this rank's send
-/// buffer go to everyone, and `receive_counts[r]` come from rank r, to element `receive_offsets[r]`. Arrays have an element
-/// for each rank, and are read before the call returns; `receive_counts` of this rank is `count`. Of a block of no elements
-/// the offset does not count. The send buffer may be the rank's block of the receive buffer, on each rank as it likes.
+/// Gives every rank the elements of all, where ranks may send different numbers of elements: all `count` elements of this
+/// rank's send buffer go to every rank, and the `receive_counts[r]` elements of rank r go to element `receive_offsets[r]` and
+/// on. The arrays have an element for each rank, and are read before the call returns; the element of `receive_counts` for this
+/// rank is `count`. The offset of an empty block does not count. On each rank the send buffer may be the rank's block of the
+/// receive buffer.
 ///
 /// `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
 ///
@@ -456,11 +457,11 @@ pub unsafe extern "C" fn antiphon_all_gather_v(
     })
 }
 
-/// Sends `count` elements to a peer, which calls antiphon_receive with the same count and type; the other ranks have no part in
-/// it. Without a stream it returns when the peer has received: ranks that send to each other do it in a group
-/// (antiphon_group_begin), or on streams. Transfers from one rank to another come in order; on a device the first one waits, also on
-/// a stream, until the two ranks have formed a queue of their own: for the peer's process, not for its call. A rank sends to itself
-/// inside a group only.
+/// Sends `count` elements to a peer, which calls antiphon_receive with the same count and type; the other ranks take no part.
+/// Without a stream it returns when the peer has received, so ranks that send to each other must do it in a group
+/// (antiphon_group_begin), or on streams. Transfers from one rank to another arrive in order. On a device the first one waits,
+/// also on a stream, until the two ranks have formed a queue of their own; that needs the peer's process, but not its call. A
+/// rank may send to itself only inside a group.
 ///
 /// `dtype` is an antiphon_dtype, `stream` as for antiphon_all_reduce. Any thread may call it, in the same order among
 /// the transfers from one rank to the other.

@@ -16,14 +16,14 @@ pub struct antiphon_communicator {
 
 object!(Collectives, antiphon_communicator, b"antiComm", "a communicator");
 
-/// The most bytes of a rank that [`antiphon_communicator_exchange`] takes: far below what the ranks' control messages carry.
+/// The most bytes that [`antiphon_communicator_exchange`] takes from a rank; the ranks' control messages can carry far more.
 const MOST_EXCHANGED: u64 = 1 << 16;
 
 /// Bytes of an antiphon_unique_id.
 pub const ANTIPHON_UNIQUE_ID_BYTES: usize = 128;
 
-/// What the ranks of a group agree on before they meet: a process makes it, and a program carries its bytes to
-/// the others by any way of its own. It holds a secret: who has it can join.
+/// What the ranks of a group agree on before they meet: one process makes it, and the program carries its bytes to the others
+/// by any means of its own. It holds a secret: whoever has it can join.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct antiphon_unique_id {
@@ -69,9 +69,10 @@ fn handle(communicator: &Communicator) -> Result<*mut antiphon_communicator, Fai
     Ok(issue(Collectives::new(communicator)?))
 }
 
-/// Makes the id of a group. From now on this process listens for the ranks, on a thread of the library's, until all have joined: that of
-/// rank 0, of another rank, or of none. It runs so long. It listens at the interface that ANTIPHON_INTERFACE names, or else
-/// MSCCLPP_SOCKET_IFNAME, or else NCCL_SOCKET_IFNAME in NCCL's grammar, and without them where the host is likely to be reached.
+/// Makes the id of a group. From now on, and until all ranks have joined, this process listens for them on a thread of the
+/// library. It may be the process of any rank, or of none, and must run until then. It listens at the interface that
+/// ANTIPHON_INTERFACE names, or else MSCCLPP_SOCKET_IFNAME, or else NCCL_SOCKET_IFNAME in NCCL's grammar; if none is set, it
+/// chooses an interface by which others are likely to reach the host.
 ///
 /// Any thread may call it at any time.
 ///
@@ -92,8 +93,8 @@ pub unsafe extern "C" fn antiphon_unique_id_create(
     })
 }
 
-/// Has this process listen no more for the ranks of an id that it has made, where none will join by it. Of other ids, and of those by
-/// which rank 0 has joined here, it does nothing.
+/// Makes this process stop listening for the ranks of an id that it has made. Call it if no rank will join by the id. It does
+/// nothing for other ids, and for those by which rank 0 has joined in this process.
 ///
 /// Any thread may call it at any time.
 ///
@@ -112,12 +113,12 @@ pub unsafe extern "C" fn antiphon_unique_id_retire(
 
 /// Joins a group as `rank` of `world`: returns when all ranks, which pass the same id, are there. `config` may be null.
 ///
-/// They wait for each other as long as a call may make no progress (`timeout_ms`), but two minutes at the least; then it is
-/// ANTIPHON_RESULT_TIMEOUT, or ANTIPHON_RESULT_RENDEZVOUS where more is known, with the ranks that are missing. If nobody answers at the
-/// id's address, because the process that made the id has ended, it is ANTIPHON_RESULT_RENDEZVOUS after a minute, or after `timeout_ms` if
-/// that is longer; without a time limit, too, after a minute.
+/// Ranks wait for each other as long as a call may make no progress (`timeout_ms`), but at least two minutes; then it fails
+/// with ANTIPHON_RESULT_TIMEOUT, or with ANTIPHON_RESULT_RENDEZVOUS where more is known, and names the missing ranks. If nobody
+/// answers at the id's address, because the process that made the id has ended, it fails with ANTIPHON_RESULT_RENDEZVOUS after
+/// a minute, or after `timeout_ms` if that is longer; if there is no time limit, also after a minute.
 ///
-/// Any thread may call it; ranks that live in one process call it from a thread each.
+/// Any thread may call it; ranks that live in one process must each call it from a thread of their own.
 ///
 /// # Safety
 /// The pointers are null or valid; the configuration is as long as it says.
@@ -142,14 +143,14 @@ pub unsafe extern "C" fn antiphon_communicator_create(
 }
 
 /// Joins a group as `rank` of `world` at a place, a text as in ANTIPHON_COMM_ID: "host:port", "interface:ip:port",
-/// "file:/path". Returns when all ranks, which pass the same place, are there. Over TCP they prove to know a secret, which
-/// ANTIPHON_SECRET or ANTIPHON_SECRET_FILE says. `config` may be null.
+/// "file:/path". Returns when all ranks, which pass the same place, are there. Over TCP ranks prove that they know a secret,
+/// which ANTIPHON_SECRET or ANTIPHON_SECRET_FILE gives. `config` may be null.
 ///
 /// It waits for the other ranks as long as ANTIPHON_TIMEOUT says; if that is not set, as long as a call may make no progress
-/// (`timeout_ms`), but two minutes at the least. Then it fails with ANTIPHON_RESULT_TIMEOUT or ANTIPHON_RESULT_RENDEZVOUS, and
+/// (`timeout_ms`), but at least two minutes. Then it fails with ANTIPHON_RESULT_TIMEOUT or ANTIPHON_RESULT_RENDEZVOUS, and
 /// antiphon_last_error names the missing ranks as far as they are known.
 ///
-/// Any thread may call it, for one group at a place at a time.
+/// Any thread may call it; only one group at a time may meet at a place.
 ///
 /// # Safety
 /// The pointers are null or valid; the place ends with a zero; the configuration is as long as it says.
@@ -181,7 +182,7 @@ pub unsafe extern "C" fn antiphon_communicator_create_at(
 /// ANTIPHON_RESULT_TIMEOUT or ANTIPHON_RESULT_RENDEZVOUS, and antiphon_last_error names the missing ranks as far as they are known. If
 /// the environment describes no group, it fails with ANTIPHON_RESULT_INVALID_ARGUMENT.
 ///
-/// Call it once a process, from any thread.
+/// Call it once per process, from any thread.
 ///
 /// # Safety
 /// As antiphon_communicator_create.
@@ -202,7 +203,7 @@ pub unsafe extern "C" fn antiphon_communicator_create_from_environment(
 }
 
 /// Makes a group of `world` ranks that all live in this process, and writes their communicators, in rank order, to an
-/// array of that many. Each is for a thread of its own, or one thread drives them all by calls on streams. `config`
+/// array of that many. Each may be used by a thread of its own, or one thread may drive them all by calls on streams. `config`
 /// may be null.
 ///
 /// Any thread may call it at any time.
@@ -233,8 +234,8 @@ pub unsafe extern "C" fn antiphon_communicator_create_in_process(
     })
 }
 
-/// Divides the ranks into groups: ranks of one color form a new one, ordered by key, then by rank. A key counts as the
-/// `int32_t` of its bits, so that it may be negative. Every rank calls it; one that passes a negative color joins none, and gets null.
+/// Divides the ranks into groups: ranks of one color form a new one, ordered by key, then by rank. The bits of a key are read
+/// as an `int32_t`, so it may be negative. Every rank calls it; one that passes a negative color joins none, and gets null.
 ///
 /// Any thread may call it, in the same order among a communicator's calls on all ranks.
 ///
@@ -260,9 +261,8 @@ pub unsafe extern "C" fn antiphon_communicator_split(
     })
 }
 
-/// Makes a communicator of some ranks of another, in the order of the list: each of the `count` ranks listed calls it
-/// with the same list, and the others have no part in it. It works, too, where the other communicator is broken, if
-/// those that are listed live.
+/// Makes a communicator of some ranks of another, in the order of the list: each of the `count` listed ranks calls it with the
+/// same list, and the others take no part. It also works if the other communicator is broken, if the listed ranks are alive.
 ///
 /// Any thread may call it, in the same order among calls with the same list on all ranks of the list.
 ///
@@ -335,7 +335,7 @@ pub unsafe extern "C" fn antiphon_communicator_world(
     })
 }
 
-/// Writes the number of the node that a rank is on: ranks of equal numbers map each other's memory.
+/// Writes the number of the node that a rank is on: ranks with equal numbers map each other's memory.
 ///
 /// Any thread may call it at any time.
 ///
@@ -357,18 +357,19 @@ pub unsafe extern "C" fn antiphon_communicator_node(
     })
 }
 
-/// Gives every rank the bytes of all ranks: `bytes` of each, as many on all ranks, from `own` on the host, to `out_all` there, which has
-/// room for those of all ranks, in rank order. It goes by what the ranks met by, whatever device their buffers are on, and is for
-/// what programs agree on, not for data: at most 64 KiB of each. Complete on return.
+/// Gives every rank the bytes of all ranks, in rank order. Each rank gives `bytes` bytes at `own`, equally many on all ranks,
+/// and `out_all` has room for those of all ranks; both are host memory. They take the way by which the ranks met, whatever
+/// device their buffers are on. It is for what programs agree on, not for data: at most 64 KiB of each rank. Complete on
+/// return.
 ///
-/// Fails with ANTIPHON_RESULT_MISMATCH on all ranks where one gave another number of bytes, and with ANTIPHON_RESULT_PEER_LOST where one
-/// has destroyed its communicator. Any other failure breaks the communicator: ANTIPHON_RESULT_TIMEOUT where a rank did not come, and,
-/// between nodes, ANTIPHON_RESULT_MISMATCH where one is in a barrier.
+/// It fails with ANTIPHON_RESULT_MISMATCH on all ranks if one gave another number of bytes, and with ANTIPHON_RESULT_PEER_LOST
+/// if one has destroyed its communicator. Any other failure breaks the communicator: ANTIPHON_RESULT_TIMEOUT if a rank did not
+/// come, and, between nodes, ANTIPHON_RESULT_MISMATCH if one is in a barrier.
 ///
 /// Any thread may call it, in the same order among a communicator's exchanges, splits and barriers on all ranks.
 ///
 /// # Safety
-/// The handle is one, or null; `own` is null or readable for `bytes`, `out_all` null or writable for as many of each rank.
+/// The handle is one, or null; `own` is null or readable for `bytes`, `out_all` null or writable for `bytes` of each rank.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_communicator_exchange(
     communicator: *const antiphon_communicator,
@@ -392,7 +393,7 @@ pub unsafe extern "C" fn antiphon_communicator_exchange(
         }
         let own = match length {
             0 => &[][..],
-            // SAFETY: readable for so many, as this function's contract says.
+            // SAFETY: readable for that many bytes, as this function's contract says.
             _ => unsafe { std::slice::from_raw_parts(own.cast::<u8>(), length) },
         };
         let all = collectives.communicator().exchange(own)?;
@@ -406,7 +407,7 @@ pub unsafe extern "C" fn antiphon_communicator_exchange(
             ));
         }
         for (rank, theirs) in all.iter().enumerate() {
-            // SAFETY: there is room for as many of each rank, as this function's contract says.
+            // SAFETY: there is room for that many bytes of each rank, as this function's contract says.
             unsafe {
                 let to = out_all.cast::<u8>().wrapping_add(rank * length);
                 theirs.as_ptr().copy_to_nonoverlapping(to, length);
@@ -417,7 +418,7 @@ pub unsafe extern "C" fn antiphon_communicator_exchange(
 }
 
 /// Makes the device of a communicator's buffers current on the calling thread and leaves it so, as cudaSetDevice and hipSetDevice do;
-/// on the host it does nothing. Calls of this library need it not: it is for code of others that the thread calls.
+/// on the host it does nothing. Calls of this library do not need it: it is for other code that the thread calls.
 ///
 /// Any thread may call it at any time.
 ///
@@ -435,8 +436,8 @@ pub unsafe extern "C" fn antiphon_communicator_make_current(
     })
 }
 
-/// Ends every wait of every rank of a communicator; later calls fail with ANTIPHON_RESULT_ABORTED and this reason,
-/// which may be null; what is not UTF-8 in it is replaced. If the communicator was already broken, the earlier reason stays.
+/// Ends every wait of every rank of a communicator; later calls fail with ANTIPHON_RESULT_ABORTED and this reason. The reason
+/// may be null; bytes in it that are not UTF-8 are replaced. If the communicator was already broken, the earlier reason stays.
 ///
 /// Any thread may call it at any time, also while others wait in calls on the communicator.
 ///
@@ -458,7 +459,7 @@ pub unsafe extern "C" fn antiphon_communicator_abort(
     })
 }
 
-/// Why a communicator shall be aborted, which this process may.
+/// The reason for which a communicator is aborted. Fails in a process that was forked from the one that made it.
 ///
 /// # Safety
 /// The reason is null, or ends with a zero.
@@ -478,8 +479,8 @@ pub(crate) unsafe fn reason_of<'a>(
     })
 }
 
-/// Writes what broke a communicator, an antiphon_result, or ANTIPHON_RESULT_SUCCESS while it is whole. Where it is
-/// broken, antiphon_last_error then has the details. Does not wait.
+/// Writes what broke a communicator, an antiphon_result, or ANTIPHON_RESULT_SUCCESS while it is whole. If it is broken,
+/// antiphon_last_error has the details afterwards. Does not wait.
 ///
 /// Any thread may call it at any time.
 ///
@@ -504,12 +505,13 @@ pub unsafe extern "C" fn antiphon_communicator_async_error(
     })
 }
 
-/// Tells the peers about a buffer now, so that they have mapped it when the first launch comes that uses it; otherwise the first launch
-/// that uses it tells them and waits, in its stream, until they have mapped it. A hint: calls use any buffer. Writes 0 where nothing is
-/// gained, since the buffer is in memory that peers cannot map, else 1. On a GPU the memory stays mapped while it is among the 64 of the
-/// application that were used or told of last; memory of antiphon_memory_allocate, there and on the host, until it is freed.
+/// Tells the peers about a buffer now, so that they have mapped it before a launch first uses it; otherwise the first launch
+/// that uses it tells them and waits, in its stream, until they have mapped it. This is a hint: calls can use any buffer.
+/// Writes 1, or 0 if nothing is gained because the buffer is in memory that peers cannot map. On a GPU, memory of the
+/// application stays mapped while it is among the 64 pieces that were used or registered last; memory of
+/// antiphon_memory_allocate, there and on the host, stays mapped until it is freed.
 ///
-/// Any thread may call it at any time; peers make no call.
+/// Any thread may call it at any time; the peers need not call anything.
 ///
 /// # Safety
 /// The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_mapped` is null or writable.
@@ -532,9 +534,9 @@ pub unsafe extern "C" fn antiphon_communicator_register(
     })
 }
 
-/// Writes 1 if all calls on a communicator are complete, on whatever streams, else 0; replays of a graph count once they have
-/// begun. Calls that are gathered in a group count once it has ended. If one has failed, antiphon_communicator_async_error tells.
-/// What is complete may be known a moment later. Does not wait.
+/// Writes 1 if all calls on a communicator are complete, on whatever streams, else 0. Replays of a graph count once they have
+/// begun, and calls gathered in a group once the group has ended. antiphon_communicator_async_error tells whether one has
+/// failed. It may still write 0 a moment after the last call is complete. Does not wait.
 ///
 /// Any thread may call it at any time.
 ///
@@ -555,9 +557,9 @@ pub unsafe extern "C" fn antiphon_communicator_query(
     })
 }
 
-/// Destroys a communicator. It leaves its group when its executors, plans and streams are destroyed too, and the work
-/// that was given to them is done. In a process that was forked from the one that made it, it stays the parent's. Null is refused
-/// with ANTIPHON_RESULT_INVALID_HANDLE.
+/// Destroys a communicator. The rank leaves its group once the communicator's executors, plans and streams are destroyed too,
+/// and the work that they were given is done. In a process that was forked from the one that made it, this destroys only the
+/// handle: the communicator stays the parent's. Null is refused with ANTIPHON_RESULT_INVALID_HANDLE.
 ///
 /// Any thread may call it, once, while no other call on the communicator is under way.
 ///
@@ -570,7 +572,7 @@ pub unsafe extern "C" fn antiphon_communicator_destroy(
     entry(|| {
         // SAFETY: as this function's.
         unsafe { borrow::<Collectives>(communicator)? };
-        // Before another communicator can have the handle's place.
+        // This must come before another communicator can get the same handle.
         ops::forget(communicator);
         // SAFETY: as this function's.
         let taken = unsafe { take::<Collectives>(communicator)? };

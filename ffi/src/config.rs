@@ -12,8 +12,8 @@ use std::mem::offset_of;
 use std::ptr;
 use std::time::Duration;
 
-/// How a communicator behaves. Begin with ANTIPHON_CONFIG_INIT, which sets the size and leaves all else as it is unless
-/// one asks; later versions of the library add fields at the end, and read programs that were compiled before.
+/// How a communicator behaves. Begin with ANTIPHON_CONFIG_INIT, which sets the size and leaves all else at its default; later
+/// versions of the library add fields at the end, and accept the shorter structures of programs that were compiled before.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct antiphon_config {
@@ -24,36 +24,37 @@ pub struct antiphon_config {
     pub timeout_ms: i64,
     /// Whether plans are verified when they are loaded: an antiphon_switch, on by default.
     pub verification: i32,
-    /// Whether peers may reach plain memory through the kernel where that is permitted: an antiphon_switch, on by
-    /// default.
+    /// Whether peers may access ordinary memory of this process through the kernel, if the system permits it: an
+    /// antiphon_switch, on by default.
     pub process_access: i32,
-    /// The wire of port channels, e.g. "tcp"; null for the cheapest. All ranks say the same.
+    /// The wire of port channels, e.g. "tcp"; null for the cheapest. All ranks must give the same.
     pub wire: *const c_char,
-    /// The network interface of wires and of the rendezvous, by its name, an address of it, or an address prefix;
-    /// null for the one that ANTIPHON_INTERFACE names, or else MSCCLPP_SOCKET_IFNAME, or else NCCL_SOCKET_IFNAME in NCCL's grammar,
-    /// and without them for the one by which the ranks meet. A place with an interface of its own has that one for the rendezvous.
+    /// The network interface of wires and of the rendezvous, given by its name, one of its addresses, or an address prefix.
+    /// Null takes the one that ANTIPHON_INTERFACE names, or else MSCCLPP_SOCKET_IFNAME, or else NCCL_SOCKET_IFNAME in NCCL's
+    /// grammar; if none is set, the one by which the ranks meet. A place that names an interface uses that one for the
+    /// rendezvous.
     pub network_interface: *const c_char,
     /// Whether sums of floating-point numbers keep one order, so that a tensor has the same bits however it is put into
-    /// buckets: an antiphon_switch; by default off, unless ANTIPHON_REPRODUCIBLE is 1. All ranks say the same.
+    /// buckets: an antiphon_switch; off by default, unless ANTIPHON_REPRODUCIBLE is 1. All ranks must give the same.
     pub reproducible: i32,
     /// 0.
     pub reserved: i32,
-    /// The device of the rank's buffers: "host", "cuda:1", "rocm:0"; without a number the one that is current on the
-    /// calling thread. Null is what ANTIPHON_DEVICE in the environment says, and else the host. For
-    /// antiphon_communicator_create_in_process also one device for each rank, with commas between them; there ranks take
-    /// turns on the devices there are if the one that is named has no number.
+    /// The device of the rank's buffers: "host", "cuda:1", "rocm:0"; a name without a number is the device that is current on
+    /// the calling thread. Null takes what the environment variable ANTIPHON_DEVICE says, or else the host.
+    /// antiphon_communicator_create_in_process also takes one device for each rank, separated by commas; with a single name
+    /// without a number, its ranks take turns on all devices of that kind.
     pub device: *const c_char,
-    /// Threads of each thread block on a GPU, 1 to 512: 0 for as many as a plan says.
+    /// Threads of each thread block on a GPU, 1 to 512; 0 for as many as the plan says.
     pub block_threads: u64,
-    /// Tags that registered plans, installed ones and registered code must have, all of them, to serve this communicator's calls;
-    /// null is what ANTIPHON_TAGS in the environment lists, and else none. All ranks say the same.
+    /// Tags, all of which a registered or installed plan, or registered code, must have to serve this communicator's calls.
+    /// Null takes what the environment variable ANTIPHON_TAGS lists, or else none. All ranks must give the same.
     pub tags: *const *const c_char,
-    /// How many there are: with 0, and `tags` that are not null, none.
+    /// How many tags there are. With 0 and a `tags` that is not null, no tags are asked for, whatever the environment says.
     pub tag_count: u64,
 }
 
-/// What `libantiphon_nccl.so` has in `reserved`, and no program: that launches follow each other whatever their streams
-/// ([`Options::one_lane`]). `ffi/nccl` says the same.
+/// The value that only `libantiphon_nccl.so` puts into `reserved`: it asks that launches follow each other whatever their
+/// streams ([`Options::one_lane`]). `ffi/nccl` has the same number.
 const NCCL: i32 = 0x4e43_434c;
 
 /// A configuration that asks for nothing.
@@ -72,7 +73,7 @@ const NOTHING: antiphon_config = antiphon_config {
     tag_count: 0,
 };
 
-/// Size of the structure of the first version: what every program gives at least.
+/// Size of the structure in the first version; every program gives at least that.
 const FIRST: u64 =
     offset_of!(antiphon_config, network_interface) as u64 + size_of::<*const c_char>() as u64;
 
@@ -82,10 +83,10 @@ impl Structure for antiphon_config {
     const FIRST: u64 = FIRST;
 }
 
-/// What a caller asks for, of one rank: its device among it.
+/// The options of one rank that a caller asks for, its device included.
 ///
 /// # Errors
-/// As [`asked`], and a device that there is not.
+/// As [`asked`], and for a device that does not exist.
 ///
 /// # Safety
 /// As [`asked`].
@@ -95,11 +96,11 @@ pub(crate) unsafe fn options(config: *const antiphon_config) -> Result<Options, 
     Ok(options.with_device(devices.one()?))
 }
 
-/// What a caller asks for, and on which devices.
+/// The options that a caller asks for, and the devices.
 ///
 /// # Errors
-/// A size that no version had, fields that this version does not know and that ask for something, and values that are
-/// none.
+/// For a size that no version had, for fields that ask for something and that this version does not know, and for values that
+/// are not allowed.
 ///
 /// # Safety
 /// The structure, if there is one, is as long as it says, its list of tags is there, and its texts end with a zero.
@@ -133,7 +134,7 @@ pub(crate) unsafe fn asked(config: *const antiphon_config) -> Result<(Options, D
         return Err(Failure::argument(text));
     }
     if config.block_threads != 0 {
-        // More than any number of threads stays that.
+        // A number that is too large stays too large.
         options.block_threads = Some(u32::try_from(config.block_threads).unwrap_or(u32::MAX));
     }
     if !config.tags.is_null() || config.tag_count > 0 {
@@ -147,14 +148,14 @@ pub(crate) unsafe fn asked(config: *const antiphon_config) -> Result<(Options, D
 /// The network interface that the process's environment asks for.
 ///
 /// # Errors
-/// An interface that there is not.
+/// For an interface that does not exist.
 pub(crate) fn interface_asked() -> Result<Option<String>, Failure> {
     let asked = Environment::of_process().interface();
     asked.map_err(|error| ExecutorError::from(error).into())
 }
 
-/// The options with the interface that the environment asks for, where the program names none. For groups that meet where no
-/// place and no launcher says one, which go before the environment.
+/// The options, with the interface that the environment asks for if the program names none. It is for groups that meet by an
+/// id: a place or a launcher may name an interface, which goes before the environment.
 ///
 /// # Errors
 /// As [`interface_asked`].

@@ -7,18 +7,18 @@ use antiphon_executor::hal::{Backend, Device, DeviceName, driver, drivers};
 use std::ffi::c_char;
 use std::sync::Arc;
 
-/// Says where buffers are, where a configuration does not.
+/// The variable that says where buffers are if a configuration does not.
 const VARIABLE: &str = "ANTIPHON_DEVICE";
 
-/// The devices of a configuration, or of the environment where it names none: one, or one for each rank.
+/// The devices that a configuration names, or else the environment: one, or one for each rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Devices(Vec<DeviceName>);
 
 impl Devices {
-    /// What a caller names; the environment where that is nothing.
+    /// The devices that a caller names; if it names none, those of the environment.
     ///
     /// # Errors
-    /// A text that names no devices.
+    /// For a text that names no devices.
     pub fn read(named: Option<&str>) -> Result<Self, Failure> {
         let variable = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
         match (named, &variable) {
@@ -41,11 +41,11 @@ impl Devices {
         }
     }
 
-    /// The device of one rank; none for the host. A name without a number is the device that is current on the calling
-    /// thread, the first one where none is.
+    /// The device of one rank; `None` for the host. A name without a number is the device that is current on the calling
+    /// thread, or the first one if none is current.
     ///
     /// # Errors
-    /// A device that there is not, and a list of several.
+    /// For a device that does not exist, and for a list of several.
     pub fn one(&self) -> Result<Option<Arc<dyn Device>>, Failure> {
         match *self.0 {
             [DeviceName { backend: Backend::Host, index: None | Some(0) }] => Ok(None),
@@ -58,11 +58,11 @@ impl Devices {
         }
     }
 
-    /// A device for each of `world` ranks of this process; none for ranks on the host. With one name without a number
-    /// ranks take turns on the devices there are, with one that has a number all share it.
+    /// A device for each of `world` ranks of this process; `None` if they are on the host. With a single name without a number,
+    /// ranks take turns on all devices of that kind; with a single name that has a number, all share that device.
     ///
     /// # Errors
-    /// A device that there is not, and a list of another length.
+    /// For a device that does not exist, and for a list of another length.
     pub fn each(&self, world: u32) -> Result<Option<Vec<Arc<dyn Device>>>, Failure> {
         let opened = match *self.0 {
             [DeviceName { backend: Backend::Host, index: None | Some(0) }] => return Ok(None),
@@ -100,7 +100,7 @@ fn open(backend: Backend, index: u32) -> Result<Arc<dyn Device>, Failure> {
     Ok(opened.map_err(ExecutorError::from)?)
 }
 
-/// The number of the device that is current on the calling thread, the first one's where none is.
+/// The number of the device that is current on the calling thread, or of the first one if none is current.
 fn current(backend: Backend) -> Result<u32, Failure> {
     let current = driver(backend).and_then(|driver| driver.current());
     Ok(current.map_err(ExecutorError::from)?.unwrap_or(0))
@@ -109,7 +109,7 @@ fn current(backend: Backend) -> Result<u32, Failure> {
 /// The device that a text names.
 ///
 /// # Errors
-/// A text that names none, or several, and a device that there is not.
+/// For a text that names none or several, and for a device that does not exist.
 pub(crate) fn named(text: &str) -> Result<Arc<dyn Device>, Failure> {
     Devices::parse(text, "device")?.some()
 }
@@ -121,8 +121,8 @@ fn backend(name: &str) -> Result<Backend, Failure> {
     })
 }
 
-/// Writes 1 if this library was built with a backend ("host", "cuda", "rocm"), else 0. Whether this machine has its
-/// driver is another question, and no driver is looked for.
+/// Writes 1 if this library was built with a backend ("host", "cuda", "rocm"), else 0. It does not look for a driver, so it
+/// does not tell whether this machine has one.
 ///
 /// Any thread may call it at any time.
 ///

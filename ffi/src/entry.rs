@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Runs the body of a function that can fail.
 #[inline(always)]
 pub(crate) fn entry(body: impl FnOnce() -> Result<(), Failure>) -> antiphon_result {
-    // A panic leaves at worst a communicator that its peers will find silent; no state of this library is half done, for
-    // its locks are taken over from whoever panicked.
+    // At worst a panic leaves a communicator that falls silent for its peers. No state of this library stays half done, since
+    // its locks are taken over from the thread that panicked.
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => antiphon_result::Success,
         Ok(Err(failure)) => failed(&failure),
@@ -23,7 +23,7 @@ fn failed(failure: &Failure) -> antiphon_result {
     failure.code
 }
 
-/// Runs the body of a function that cannot fail, but for what nobody thought of.
+/// Runs the body of a function that cannot fail, and returns `otherwise` should it panic.
 pub(crate) fn entry_or<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(otherwise)
 }
@@ -34,14 +34,14 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     format!("internal error of Antiphon: {}; please report it", text.unwrap_or("of unknown cause"))
 }
 
-/// A place for an output.
+/// The place where an output is to be written.
 pub(crate) struct Out<T>(*mut T);
 
 impl<T> Out<T> {
     /// The place that a caller gave.
     ///
     /// # Errors
-    /// Where it gave none.
+    /// If the caller gave none.
     pub fn new(place: *mut T, name: &str) -> Result<Self, Failure> {
         if place.is_null() || !place.is_aligned() {
             return Err(Failure::argument(format!(
@@ -54,7 +54,7 @@ impl<T> Out<T> {
     /// # Safety
     /// The place is writable, as the contract of the function says.
     pub unsafe fn set(self, value: T) {
-        // SAFETY: as this function's; what was there has no destructor, since C made it.
+        // SAFETY: as this function's; what the place held has no destructor, since C made it.
         unsafe { self.0.write(value) }
     }
 }
@@ -62,7 +62,7 @@ impl<T> Out<T> {
 /// A text of the caller.
 ///
 /// # Errors
-/// Null, and what is not UTF-8.
+/// For null, and for a text that is not UTF-8.
 ///
 /// # Safety
 /// The text, if there is one, ends with a zero and lives for `'a`.
@@ -75,7 +75,7 @@ pub(crate) unsafe fn text<'a>(at: *const c_char, name: &str) -> Result<&'a str, 
     text.to_str().map_err(|_| Failure::argument(format!("cannot read `{name}`: it is not UTF-8")))
 }
 
-/// A text of the caller that somebody is to read: what is not UTF-8 in it is replaced.
+/// A text of the caller that is only for people to read: bytes in it that are not UTF-8 are replaced.
 ///
 /// # Safety
 /// It ends with a zero, and lives for `'a`.
@@ -87,7 +87,7 @@ pub(crate) unsafe fn words<'a>(at: *const c_char) -> Cow<'a, str> {
 /// A list of the caller.
 ///
 /// # Errors
-/// Null for a list that is not empty, and one that is not aligned or longer than memory holds.
+/// For a list with elements that is null, not aligned, or longer than memory can hold.
 ///
 /// # Safety
 /// The list is null or has `count` elements, and lives for `'a`.
@@ -127,16 +127,16 @@ pub(crate) unsafe fn texts(
 pub(crate) trait Structure: Copy {
     /// What it is called in messages.
     const NAME: &'static str;
-    /// What sets its size.
+    /// The macro that sets its size.
     const INIT: &'static str;
-    /// Its size in the first version that had it: what every program gives at least.
+    /// Its size in the first version that had it; every program gives at least that.
     const FIRST: u64;
 }
 
 /// Reads a structure of the caller, of this version, an earlier or a later one.
 ///
 /// # Errors
-/// Null; a size that no version had; fields that this version does not know and that ask for something.
+/// For null, for a size that no version had, and for fields that ask for something and that this version does not know.
 ///
 /// # Safety
 /// The structure is null or as long as it says.
@@ -167,7 +167,7 @@ pub(crate) unsafe fn structure<T: Structure>(at: *const T, none: T) -> Result<T,
         )));
     }
     let mut own = none;
-    // SAFETY: both are as long; what an earlier version does not have stays as it is where nothing is asked for.
+    // SAFETY: both are that long; fields that an earlier version lacks keep the values of `none`.
     unsafe {
         let bytes = known.min(size as usize);
         at.cast::<u8>().copy_to_nonoverlapping((&raw mut own).cast::<u8>(), bytes);
@@ -175,11 +175,11 @@ pub(crate) unsafe fn structure<T: Structure>(at: *const T, none: T) -> Result<T,
     Ok(own)
 }
 
-/// Writes a text and a zero into a caller's buffer, and how many bytes that takes; with a null buffer of no capacity, only
-/// how many.
+/// Writes a text and a zero into a caller's buffer, and writes to `out` how many bytes that takes. With a null buffer and a
+/// capacity of 0 it writes only the number of bytes.
 ///
 /// # Errors
-/// Null with a capacity, and a buffer that is too small.
+/// For a null buffer with a capacity, and for a buffer that is too small.
 ///
 /// # Safety
 /// The buffer is null or has `capacity` bytes; the place is writable.

@@ -1,4 +1,4 @@
-//! Groups of calls for C: what a thread calls between begin and end is launched together.
+//! Groups of calls for C: the calls that a thread makes between begin and end are launched together.
 
 use crate::entry::entry;
 use crate::result::{Failure, antiphon_result};
@@ -7,8 +7,7 @@ use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The groups that threads have begun and not ended. Where there is none, no thread has one: so a call by itself need not look at
-/// what is its thread's own.
+/// How many groups threads have begun and not ended. While there is none, a single call need not look at its thread's state.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 /// One of [`OPEN`].
@@ -16,7 +15,7 @@ struct Counted(());
 
 impl Counted {
     fn new() -> Self {
-        // Each thread looks for what it counted itself.
+        // Relaxed, since a thread relies only on what it counted itself.
         OPEN.fetch_add(1, Ordering::Relaxed);
         Counted(())
     }
@@ -42,13 +41,13 @@ struct Open {
 enum Begun {
     Nothing,
     Group(Open),
-    /// A call is being put into the group: a function that is called back runs, or may.
+    /// A call is being put into the group: meanwhile a function of the program's may be called back.
     Call,
 }
 
 thread_local! {
-    /// Nothing destroys it, so that threads have their groups to the last: destructors of statics and of what is a thread's own make
-    /// calls, too.
+    /// Nothing destroys it, so that a thread has its group to the last: destructors of statics and of thread-local values may
+    /// make calls, too.
     static BEGUN: RefCell<ManuallyDrop<Begun>> =
         const { RefCell::new(ManuallyDrop::new(Begun::Nothing)) };
     /// Gives up what a thread has begun and not ended.
@@ -63,12 +62,12 @@ impl Drop for Left {
     }
 }
 
-/// What this thread has begun, in the place of which there is something else from now on.
+/// Replaces what this thread has begun, and returns what it was.
 fn replace(by: Begun) -> Begun {
     BEGUN.with_borrow_mut(|begun| std::mem::replace(&mut **begun, by))
 }
 
-/// What cannot be done while a call is put into a group.
+/// The failure of something that cannot be done while a call is being put into a group.
 fn called_back(what: &str) -> Failure {
     let text = format!(
         "cannot {what}: saw a call that is being put into a group of this thread, allowed before and after it; a selector and \
@@ -105,7 +104,7 @@ fn in_group(body: impl FnOnce(Option<&mut Group>) -> Result<(), Failure>) -> Res
     outcome
 }
 
-/// A group that its thread has again when this ends, by a panic, too.
+/// Gives a group back to its thread when it is dropped, also by a panic.
 struct GiveBack(Option<Open>);
 
 impl Drop for GiveBack {
@@ -128,21 +127,21 @@ pub(crate) fn alone(what: &str) -> Result<(), Failure> {
     Err(Failure::new(antiphon_result::Unsupported, text))
 }
 
-/// Begins a group: the collectives and transfers that this thread calls until antiphon_group_end are gathered, on any
-/// communicators, and launched there. Collectives of a communicator run in the order of their calls; sends and receives
-/// may come in any order, and a rank may send to itself. Begun again inside a group, it counts: the outermost end
-/// launches. antiphon_barrier and antiphon_execute are refused inside a group (ANTIPHON_RESULT_UNSUPPORTED), and the group goes on.
+/// Begins a group: the collectives and transfers that this thread calls until antiphon_group_end, on any communicators, are
+/// gathered, and are launched by that call. Collectives of a communicator run in the order of their calls; sends and receives
+/// may come in any order, and a rank may send to itself. Groups nest: only the outermost end launches. antiphon_barrier and
+/// antiphon_execute are refused inside a group (ANTIPHON_RESULT_UNSUPPORTED), and the group goes on.
 ///
-/// What is wrong with a call that is gathered is told by the call. On the host, whether a rank gathers its calls or makes
-/// them one by one is no concern of the others. On devices, what one rank gathers its peers gather as well: a device may run
-/// what is in several streams one after the other. Any thread may call it at any time.
+/// A gathered call itself reports what is wrong with it. On the host a rank may gather calls that others make one by one. On
+/// devices, the peers must gather what one rank gathers: a device may run work of several streams one after the other. Any
+/// thread may call it at any time.
 #[unsafe(no_mangle)]
 pub extern "C" fn antiphon_group_begin() -> antiphon_result {
     entry(|| {
         BEGUN.with_borrow_mut(|begun| {
             match &mut **begun {
                 Begun::Nothing => {
-                    // Late in the life of a thread nobody gives up what it leaves.
+                    // This may fail late in the life of a thread; then nothing gives up a group that the thread leaves open.
                     let _ = LEFT.try_with(|_| ());
                     let (_counted, group) = (Counted::new(), Group::new());
                     **begun = Begun::Group(Open { _counted, depth: 1, group, failure: None });
@@ -159,8 +158,8 @@ pub extern "C" fn antiphon_group_begin() -> antiphon_result {
 /// return; those on streams go on by themselves. If one of the calls was refused, nothing is launched, and its result is
 /// returned again.
 ///
-/// On a device the first transfer from one rank to another waits for the other process alone. Any thread may call it after it has
-/// begun a group.
+/// On a device, the first transfer from one rank to another waits for the other rank's process, but not for its call. Any
+/// thread may call it after it has begun a group.
 #[unsafe(no_mangle)]
 pub extern "C" fn antiphon_group_end() -> antiphon_result {
     entry(|| {
@@ -175,7 +174,7 @@ pub extern "C" fn antiphon_group_end() -> antiphon_result {
             }
             begun => Ok(std::mem::replace(begun, Begun::Nothing)),
         })?;
-        // Not while the thread's group is borrowed: launching takes as long as it takes.
+        // Launching may take long, so it happens while the thread's state is not borrowed.
         match ended {
             Begun::Group(Open { failure: Some(failure), .. }) => Err(failure),
             Begun::Group(Open { group, .. }) => Ok(group.end()?),

@@ -1,9 +1,9 @@
-//! Opaque handles: what C holds instead of objects.
+//! Opaque handles, which C holds in place of objects.
 //!
-//! A handle is the address of a slot, which begins with a word that says what is in it. Slots are used again, for objects
-//! of the same kind, but never given back to the allocator: so whatever was a handle once can be told from one that is.
-//! (A destroyed handle whose slot has a new object is taken for that one: so the one that was free longest is used again, and none
-//! before [`RESTING`] others are free.)
+//! A handle is the address of a slot, which begins with a word that says what is in it. Slots are used again, for objects of
+//! the same kind, but never given back to the allocator: so a destroyed handle can be told from a valid one. (Once its slot has
+//! a new object, a destroyed handle is taken for that object's. To make this rare, the slot that was free longest is used
+//! first, and only when more than [`RESTING`] are free.)
 
 use crate::result::{Failure, antiphon_result};
 use antiphon_executor::Communicator;
@@ -14,9 +14,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What handles stand for.
 pub(crate) trait Object: Sized + Send + Sync + 'static {
-    /// What C takes it for.
+    /// The type that C sees.
     type Opaque;
-    /// Says that a slot has one. A different one for each kind.
+    /// The word that marks a slot as holding one; each kind has another.
     const MARK: u64;
     /// What it is called in messages.
     const NAME: &'static str;
@@ -33,14 +33,14 @@ pub(crate) struct Slot<T> {
     value: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: the value is written by whoever owns the slot: `issue`, before the handle is out, and `take`, which only one
-// caller passes. In between it is only read, and `T` is `Sync`.
+// SAFETY: only the owner of a slot writes its value: `issue`, before it returns the handle, and `take`, in which only one
+// caller gets so far. In between the value is only read, and `T` is `Sync`.
 unsafe impl<T: Send + Sync> Sync for Slot<T> {}
 
-/// How many slots of a kind are free before one of them is used again.
+/// A slot is used again only when more than this many of its kind are free.
 const RESTING: usize = 1024;
 
-/// Slots for a kind of object, the one that was free longest first.
+/// The free slots of a kind of object, those that were free longest first.
 pub(crate) struct Pool<T: 'static>(Mutex<VecDeque<&'static Slot<T>>>);
 
 impl<T> Pool<T> {
@@ -52,7 +52,7 @@ impl<T> Pool<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One to be used again, if enough are free.
+    /// Takes a slot to be used again, if enough are free.
     fn take(&self) -> Option<&'static Slot<T>> {
         let mut slots = self.slots();
         if slots.len() > RESTING { slots.pop_front() } else { None }
@@ -116,7 +116,7 @@ pub(crate) unsafe fn borrow<'a, T: Object>(handle: *const T::Opaque) -> Result<&
     value.as_ref().ok_or_else(|| invalid::<T>("one that is destroyed"))
 }
 
-/// The object of a handle, which is none any more.
+/// Takes the object of a handle, which is destroyed by this.
 ///
 /// # Errors
 /// As [`borrow`].
@@ -127,7 +127,7 @@ pub(crate) unsafe fn take<T: Object>(handle: *mut T::Opaque) -> Result<T, Failur
     // SAFETY: as this function's.
     let slot = unsafe { slot::<T>(handle)? };
     let destroyed = || invalid::<T>("one that is destroyed");
-    // Of two who destroy it at once only one goes on.
+    // If two threads destroy the handle at once, only one gets past this.
     let mine = slot.mark.compare_exchange(T::MARK, 0, Ordering::AcqRel, Ordering::Acquire);
     mine.map_err(|_| destroyed())?;
     // SAFETY: nobody else passes the exchange, and nobody uses the object.
@@ -136,7 +136,8 @@ pub(crate) unsafe fn take<T: Object>(handle: *mut T::Opaque) -> Result<T, Failur
     object.ok_or_else(destroyed)
 }
 
-/// Drops what a handle had, unless it holds a communicator of the process that this one was forked from, whose end it would be.
+/// Drops what a handle held. If it holds a communicator that was made before a fork of this process, it is leaked instead:
+/// dropping it would end the communicator of the parent.
 pub(crate) fn drop_own<T>(taken: T, on: impl Fn(&T) -> &Communicator) {
     if on(&taken).is_inherited() {
         std::mem::forget(taken);

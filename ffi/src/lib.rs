@@ -1,13 +1,13 @@
 //! The C interface of Antiphon: `libantiphon.so` and `libantiphon.a`, whose header `antiphon.h` is made from this crate.
 //!
-//! Every function of C is a few lines here: it looks at its arguments, calls the executor inside the one wrapper that no
-//! panic leaves ([`entry`]), and hands out opaque handles ([`handle`]). What the functions promise to C is in their
-//! comments, which the header carries.
+//! Every function of C is a few lines here: it checks its arguments, calls the executor inside the one wrapper that lets no
+//! panic out ([`entry`]), and hands out opaque handles ([`handle`]). The functions' comments, which the header carries, say
+//! what they promise to C.
 //!
-//! Conventions, once for all functions:
+//! Conventions of all functions:
 //! - a function that can fail returns an `antiphon_result`; outputs come last, and are written on success only;
-//! - what an object was made from may be destroyed before it;
-//! - null, unknown numbers and handles that are none are errors, and never undefined, as far as that can be told.
+//! - an object may outlive the object that it was made from;
+//! - null, unknown numbers and invalid handles are errors, not undefined behaviour, as far as they can be recognised.
 
 // The names are those that C sees.
 #![allow(non_camel_case_types)]

@@ -1,17 +1,16 @@
-//! What the library says beside its results: on standard error, since C has nothing to hand it to.
+//! What the library reports beside its results. It goes to standard error, since C has no logger to give it to.
 
 use std::sync::Once;
 
-/// Names the variable that says what to log, e.g. `debug`, or `off`; warnings, unless it is set. The command has the same.
+/// The variable that says what to log, e.g. `debug`, or `off`; if it is not set, warnings are logged. The command reads it too.
 const LOG: &str = "ANTIPHON_LOG";
 
-/// Sees to it that warnings are seen, from what is called before anything can warn. A program in Rust that has a logger keeps
-/// it.
+/// Makes warnings visible; it is called before anything can warn. A Rust program that has a logger of its own keeps it.
 pub(crate) fn start() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
         let mut logger = env_logger::Builder::new();
-        // Of whom there may be one already.
+        // This fails if there is a logger already.
         drop(logger.filter_level(log::LevelFilter::Warn).parse_env(LOG).try_init());
     });
 }

@@ -19,7 +19,8 @@ pub(crate) struct Allocation(Arc<dyn Memory>);
 
 object!(Allocation, antiphon_memory, b"antiMemo", "memory");
 
-/// Allocates zeroed memory on a communicator's device. Calls may use any part of it; it belongs to no communicator.
+/// Allocates zeroed memory on a communicator's device. Calls of all communicators on that device may use any part of it; it
+/// belongs to no communicator.
 ///
 /// Any thread may call it at any time.
 ///
@@ -35,7 +36,7 @@ pub unsafe extern "C" fn antiphon_memory_allocate(
         let out = Out::new(out_memory, "out_memory")?;
         // SAFETY: as this function's.
         let collectives = unsafe { borrow::<Collectives>(communicator)? };
-        // Memory of no length has no address.
+        // Memory of no length would have no address.
         let memory = collectives.communicator().allocate(bytes.max(1))?;
         // SAFETY: as this function's.
         unsafe { out.set(issue(Allocation(memory))) };
@@ -67,8 +68,8 @@ pub unsafe extern "C" fn antiphon_memory_allocate_host(
 }
 
 /// Allocates zeroed memory on a device, without a communicator: calls of all communicators on that device may use any part
-/// of it, and so may kernels and copies of every other device of this process that reaches that one's memory. `device` is a text as
-/// in antiphon_config.
+/// of it, and so may kernels and copies on every other device of this process that can reach that device's memory. `device` is
+/// a text as in antiphon_config.
 ///
 /// Any thread may call it at any time.
 ///
@@ -112,8 +113,8 @@ pub unsafe extern "C" fn antiphon_memory_address(
     })
 }
 
-/// Gives memory back: at once, or, while launches of this process are under way on a GPU, when they are over. The caller
-/// waits for no kernel. Null is refused with ANTIPHON_RESULT_INVALID_HANDLE.
+/// Frees memory: at once, or, if launches of this process are under way on a GPU, when they are over. The call itself waits for
+/// no kernel. Null is refused with ANTIPHON_RESULT_INVALID_HANDLE.
 ///
 /// Any thread may call it, once, when no call of this rank uses the memory any more.
 ///

@@ -21,17 +21,17 @@ struct Scaled {
     factor: Factor,
 }
 
-// SAFETY: a factor's address is read by calls, whose makers vouch for it.
+// SAFETY: only calls read from a factor's address, and whoever makes a call vouches for it.
 unsafe impl Send for Scaled {}
 
-/// How many numbers are free before one of them is used again: so one that is destroyed is told from one that is not, as handles are.
+/// A number is used again only when more than this many are free. So a destroyed one is recognised for a while, like a handle.
 const RESTING: usize = 1024;
 
 /// The reductions that were made and not destroyed.
 struct Known {
-    /// The least number that nothing had yet.
+    /// The least number that was never given out.
     next: i32,
-    /// Numbers of reductions that are destroyed, the one that was free longest first.
+    /// Numbers of destroyed reductions, those that were free longest first.
     free: VecDeque<i32>,
     scaled: BTreeMap<i32, Scaled>,
 }
@@ -41,7 +41,7 @@ impl Known {
         Known { next: FIRST, free: VecDeque::new(), scaled: BTreeMap::new() }
     }
 
-    /// A number that no reduction has; none where all are taken.
+    /// A number that no reduction has; `None` if all are taken.
     fn number(&mut self) -> Option<i32> {
         if self.free.len() > RESTING || self.next == i32::MAX {
             return self.free.pop_front();
@@ -111,11 +111,11 @@ pub(crate) fn forget(communicator: *const antiphon_communicator) {
 
 /// Makes a reduction for a communicator's allreduces, reducescatters and reduces of `dtype`, an antiphon_dtype: the sum
 /// of each rank's elements times that rank's factor, which is an element of the type. Every rank of a call uses such a
-/// reduction, each its own.
+/// reduction, which it made itself.
 ///
-/// `deferred` is an antiphon_switch: off, as by default, the factor is read now; on, it is read when a call runs, and
-/// stays where it is until then. For buffers on a device it lies where the device reads it, then, and is read when the call's
-/// stream comes to it; a replay of a graph reads it anew. Any thread may call it at any time.
+/// `deferred` is an antiphon_switch: if off, the default, the factor is read now; if on, it is read when a call runs, and must
+/// stay where it is until then. For buffers on a device it must then lie where the device can read it, and it is read when the
+/// call's stream comes to the call; each replay of a graph reads it anew. Any thread may call it at any time.
 ///
 /// # Safety
 /// The handle is null, or one that this library returned and that nobody destroys meanwhile; the factor is null or readable, and
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn antiphon_op_create_scaled_sum(
         unsafe { borrow::<Collectives>(communicator)? };
         let dtype = data_type(dtype)?;
         let deferred = switch(deferred)? == Some(true);
-        // Calls read it as an element; what is read here is copied by bytes.
+        // A call reads a deferred factor as an element, which must be aligned; a factor read now is copied by bytes.
         if factor.is_null() || (deferred && !factor.addr().is_multiple_of(dtype.size())) {
             let text = format!("cannot read `factor`: saw {factor:p}, allowed its address");
             return Err(Failure::argument(text));
@@ -160,8 +160,8 @@ pub unsafe extern "C" fn antiphon_op_create_scaled_sum(
     })
 }
 
-/// Destroys a reduction that was made for a communicator. Calls that were made with it go on. Those of a communicator
-/// that is destroyed are destroyed with it. Null for the communicator is refused with ANTIPHON_RESULT_INVALID_HANDLE.
+/// Destroys a reduction that was made for a communicator. Calls that were made with it go on. When a communicator is destroyed,
+/// its reductions are destroyed with it. A null communicator is refused with ANTIPHON_RESULT_INVALID_HANDLE.
 ///
 /// Any thread may call it, once, when no call uses the number any more.
 ///
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn antiphon_op_destroy(
     })
 }
 
-/// For collectives that do not reduce.
+/// Stands for the reduction in calls of collectives that do not reduce.
 pub(crate) const ANY: i32 = antiphon_op::Sum as i32;
 
 #[cfg(test)]

@@ -29,13 +29,13 @@ pub struct antiphon_plan {
 pub(crate) struct Ready {
     pub plan: Plan,
     loaded: Arc<LoadedPlan>,
-    /// What the verifier has to say, once somebody asked.
+    /// The verifier's report, once somebody has asked for it.
     report: OnceLock<String>,
 }
 
 object!(Ready, antiphon_plan, b"antiPlan", "a plan");
 
-/// What is known of a plan that was loaded. One that is shown to go wrong is not.
+/// What is known of a loaded plan. (A plan that is shown to go wrong is not loaded.)
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum antiphon_verdict {
@@ -43,7 +43,7 @@ pub enum antiphon_verdict {
     Proven = 0,
     /// Neither shown right nor wrong; the report has the reasons.
     NotProven = 1,
-    /// Nobody looked: verification is off.
+    /// It was not checked: verification is off.
     NotVerified = 2,
 }
 
@@ -68,8 +68,9 @@ pub unsafe extern "C" fn antiphon_executor_create(
     })
 }
 
-/// Ends every wait of every rank of an executor's communicator, as antiphon_communicator_abort does. Code that fails while other
-/// threads run plans by the executor of its call ends those so; it returns when they have, since the executor is taken back then.
+/// Ends every wait of every rank of an executor's communicator, as antiphon_communicator_abort does. Code that serves calls can
+/// use it: if it fails while other threads run plans by the executor of its call, it ends those runs so, and returns only once
+/// they have ended, since the library then takes the executor back.
 ///
 /// Any thread may call it at any time, also while others are in calls on the executor.
 ///
@@ -156,7 +157,7 @@ pub unsafe extern "C" fn antiphon_plan_load_file(
     })
 }
 
-/// Loads a plan from the bytes of such a file.
+/// Loads a plan from the bytes of a JSON file, as antiphon_plan_load_file does.
 ///
 /// Any thread may call it at any time. Ranks may load at different times, or different plans.
 ///
@@ -181,9 +182,10 @@ pub unsafe extern "C" fn antiphon_plan_load_bytes(
     })
 }
 
-/// Loads the plan of a built-in algorithm, e.g. "allreduce_ring", for all ranks of one node. `in_place` says with 1
-/// that send and receive buffer are the same memory, with 0 that they are not; `root` is for those that have one. Algorithms of gather,
-/// scatter, alltoallv and allgatherv are refused: they take each rank's blocks when they run, which antiphon_execute has no argument for.
+/// Loads the plan of a built-in algorithm, e.g. "allreduce_ring", for all ranks of one node. `in_place` is 1 if send and
+/// receive buffer are the same memory, 0 if not; `root` is for collectives that have one. Algorithms of gather, scatter,
+/// alltoallv and allgatherv are refused: when they run they need each rank's blocks, for which antiphon_execute has no
+/// argument.
 ///
 /// Any thread may call it at any time. Ranks may load at different times, or different plans.
 ///
@@ -245,8 +247,8 @@ pub unsafe extern "C" fn antiphon_plan_verdict(
     })
 }
 
-/// Writes what the verifier says of a plan, as a text that ends with a zero, and its bytes with that zero. With a null
-/// buffer and a capacity of 0 it writes only how many bytes are needed. The first call verifies, whatever the
+/// Writes what the verifier says of a plan, as a text that ends with a zero, and to `out_bytes` its size, that zero included.
+/// With a null buffer and a capacity of 0 it writes only how many bytes are needed. The first call verifies, whatever the
 /// communicator's configuration says, and may take a while.
 ///
 /// Any thread may call it at any time.
@@ -273,7 +275,7 @@ pub unsafe extern "C" fn antiphon_plan_report(
     })
 }
 
-/// Destroys a plan. Calls of it that are under way go on. Null is refused with ANTIPHON_RESULT_INVALID_HANDLE.
+/// Destroys a plan. Runs of it that are under way go on. Null is refused with ANTIPHON_RESULT_INVALID_HANDLE.
 ///
 /// Any thread may call it, once, while no other function is busy with the plan.
 ///
@@ -289,19 +291,19 @@ pub unsafe extern "C" fn antiphon_plan_destroy(plan: *mut antiphon_plan) -> anti
 }
 
 /// Runs a plan. All ranks call it with plans of the same content, equal sizes, type and reduction. Sizes are in bytes
-/// and multiples of the element's; `dtype` is an antiphon_dtype, `op` an antiphon_op. With a stream the call goes on
-/// by itself, in the stream's order; with null for it, it is complete on return. It is refused inside a group
-/// (ANTIPHON_RESULT_UNSUPPORTED).
+/// and multiples of the element's; `dtype` is an antiphon_dtype, `op` an antiphon_op. With a stream the run takes its place in
+/// the stream's order, and may still be under way on return; with null for the stream it is complete on return. It is refused
+/// inside a group (ANTIPHON_RESULT_UNSUPPORTED).
 ///
-/// The buffers begin at multiples of the element's size. They share no byte, or are in place: the same memory, or the smaller is the rank's
-/// own block of the larger. Others are refused, unless the communicator does not verify plans. A plan may write the send buffer, if its
-/// author wrote it so.
+/// The buffers begin at multiples of the element's size. Either they share no byte, or they are in place: both are the same
+/// memory, or the smaller is the rank's own block of the larger. Other buffers are refused, unless the communicator does not
+/// verify plans. A plan may write the send buffer, if its author wrote it so.
 ///
 /// Any thread may call it, in the same order among a communicator's calls on all ranks.
 ///
 /// # Safety
-/// Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers have as many bytes until the
-/// call is complete, and nobody else writes the send buffer or touches the receive buffer meanwhile.
+/// Each handle is null, or one that this library returned and that nobody destroys meanwhile; the buffers have the given sizes
+/// until the call is complete, and nobody else writes the send buffer or touches the receive buffer meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_execute(
     executor: *const antiphon_executor,
@@ -334,7 +336,7 @@ pub unsafe extern "C" fn antiphon_execute(
                 return Err(Failure::argument(text));
             }
         }
-        // Engines may not be given null, also of no bytes.
+        // Engines must not be given null, even for a buffer of no bytes.
         let nowhere = std::ptr::without_provenance_mut::<u8>(64);
         let input = if send_bytes == 0 { nowhere.cast_const() } else { send_buffer.cast() };
         let output = if receive_bytes == 0 { nowhere } else { receive_buffer.cast() };

@@ -13,13 +13,13 @@ use ::antiphon_executor::Registry;
 use std::ffi::{c_char, c_void};
 use terms::{antiphon_terms, terms_of};
 
-/// Registers a loaded plan with this process: from the next call on it serves calls by name that it fits, on every
-/// communicator, before what was registered earlier and before the built-in algorithms. The plan may be destroyed. Plans of
-/// sendrecv are refused: of such calls they would serve none.
+/// Registers a loaded plan with this process: from the next call on it serves the calls by name that it fits, on every
+/// communicator, in preference to what was registered earlier and to the built-in algorithms. The handle may be destroyed
+/// afterwards. Plans of sendrecv are refused: they would not serve any such call.
 ///
-/// Register on all ranks, in the same order, between calls: ranks that are served differently are told so
-/// (MISMATCH). If a plan may serve a call, either all ranks call in place or none does (except in collectives with a root); ranks that
-/// differ get MISMATCH. `terms` may be null. Any thread may call it at any time.
+/// Register on all ranks, in the same order, between calls: ranks whose calls are served differently get MISMATCH. If a plan
+/// may serve a call, either all ranks must call in place or none (except in collectives with a root); ranks that differ get
+/// MISMATCH. `terms` may be null. Any thread may call it at any time.
 ///
 /// # Safety
 /// The handle is null, or one that this library returned and that nobody destroys meanwhile; `terms` is null or as long as it
@@ -38,8 +38,8 @@ pub unsafe extern "C" fn antiphon_registry_register_plan(
     })
 }
 
-/// As antiphon_registry_register_plan, from the bytes of a JSON file. It takes no communicator; each verifies the plan when
-/// a call is first served by it.
+/// As antiphon_registry_register_plan, from the bytes of a JSON file. This takes no communicator; each communicator verifies
+/// the plan when it first serves a call there.
 ///
 /// Any thread may call it at any time.
 ///
@@ -80,9 +80,10 @@ pub unsafe extern "C" fn antiphon_registry_unregister(name: *const c_char) -> an
     })
 }
 
-/// Writes what is registered, as a text that ends with a zero, and its bytes with that zero: a line for each plan, then one
-/// for each code, each the most recent last, with its kind ("plan" or "code"), its collective and its name, one blank apart.
-/// Names may have blanks, and no control characters. With a null buffer and a capacity of 0 it writes only how many bytes are needed.
+/// Writes what is registered, as a text that ends with a zero, and to `out_bytes` its size, that zero included. The text has a
+/// line for each plan, then a line for each code, both with the most recent last; a line is the kind ("plan" or "code"), the
+/// collective and the name, separated by single blanks. Names may have blanks, but no control characters. With a null buffer
+/// and a capacity of 0 it writes only how many bytes are needed.
 ///
 /// Any thread may call it at any time.
 ///

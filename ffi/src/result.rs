@@ -1,4 +1,4 @@
-//! What functions return, and the text behind the last failure of a thread.
+//! The results that functions return, and the text of a thread's last failure.
 
 use crate::entry::{entry, entry_or, text as text_of};
 use antiphon_executor::hal::HalError;
@@ -7,11 +7,11 @@ use antiphon_executor::{BootstrapError, ExecutorError};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 
-/// What functions return. Numbers are never used again for something else.
+/// The results that functions return. A number never changes its meaning.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum antiphon_result {
-    /// It is done.
+    /// The function did what it says.
     Success = 0,
     /// An argument is wrong; nothing was done.
     InvalidArgument = 1,
@@ -21,12 +21,12 @@ pub enum antiphon_result {
     InvalidPlan = 3,
     /// A plan is shown to go wrong.
     PlanRefuted = 4,
-    /// Nothing here does what was asked for.
+    /// The library cannot do what was asked for.
     Unsupported = 5,
     /// A file cannot be read.
     File = 6,
     /// Memory is exhausted, or the device or the system refused something. antiphon_communicator_async_error tells whether the
-    /// communicator is of no more use, as after a buffer that was freed too early.
+    /// communicator is of no more use, as when a buffer was freed too early.
     System = 7,
     /// The ranks could not meet, or could not talk to each other.
     Rendezvous = 8,
@@ -90,7 +90,7 @@ pub(crate) fn code(error: &ExecutorError) -> antiphon_result {
         E::Bootstrap(BootstrapError::PeerLost { .. } | BootstrapError::PeerLeft { .. }) => {
             R::PeerLost
         }
-        // What a caller says of itself and of others, not what became of a meeting.
+        // These are wrong arguments of the caller, not failures of the ranks' meeting.
         E::Bootstrap(
             BootstrapError::NoSuchRank { .. }
             | BootstrapError::BadShape { .. }
@@ -113,12 +113,12 @@ thread_local! {
 pub(crate) fn remember(text: &str) {
     let bytes: Vec<u8> = text.bytes().filter(|&byte| byte != 0).collect();
     let text = CString::new(bytes).ok();
-    // Late in the life of a thread there is nobody left to ask.
+    // Late in the life of a thread this may fail; then nobody is left to ask for the text.
     let _ = LAST.try_with(|last| last.replace(text));
 }
 
-/// What went wrong in the last function of this library that failed on the calling thread, in words that name values
-/// and ranks and say what to do; empty where none has. The text is UTF-8 and stays until the next failure on this
+/// Describes what went wrong in the last function of this library that failed on the calling thread: it names values and ranks,
+/// and says what to do. The text is empty if none has failed. The text is UTF-8 and stays until the next failure on this
 /// thread.
 ///
 /// Any thread may call it at any time.
@@ -131,8 +131,8 @@ pub extern "C" fn antiphon_last_error() -> *const c_char {
     })
 }
 
-/// Sets this thread's last failure to a text of the program's own. A selector, or code that serves calls, says by it why it
-/// fails: the error of the call has the text in it.
+/// Sets this thread's last failure to a text of the program. A selector, or code that serves calls, gives the reason of its
+/// failure by it: the error of the call includes the text.
 ///
 /// Any thread may call it at any time.
 ///
@@ -147,8 +147,8 @@ pub unsafe extern "C" fn antiphon_set_last_error(failure: *const c_char) -> anti
     })
 }
 
-/// Runs a function of the program's; beside what it returns, what it left as this thread's last failure, if anything. Where it
-/// left nothing, the one before stays, which the program may still read.
+/// Runs a function of the program. Returns its result, and the text that it left as this thread's last failure, if any. If it
+/// left none, the earlier failure stays, which the program may still read.
 pub(crate) fn overheard<T>(run: impl FnOnce() -> T) -> (T, Option<String>) {
     let before = LAST.try_with(|last| last.replace(None)).ok().flatten();
     let returned = run();
@@ -163,8 +163,8 @@ pub(crate) fn overheard<T>(run: impl FnOnce() -> T) -> (T, Option<String>) {
     (returned, left.ok().flatten().filter(|text| !text.is_empty()))
 }
 
-/// What a result means in general, in a few words; a text that lives as long as the library. Of a number that is no
-/// result's, that it is unknown.
+/// What a result means in general, in a few words; for a number that stands for no result, the text says that it is unknown.
+/// The text lives as long as the library.
 ///
 /// Any thread may call it at any time.
 #[unsafe(no_mangle)]

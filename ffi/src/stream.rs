@@ -1,4 +1,4 @@
-//! Streams for C: calls that go on by themselves.
+//! Streams for C: queues of calls that may still be under way when the function that makes them returns.
 
 use crate::communicator::antiphon_communicator;
 use crate::entry::{Out, entry};
@@ -21,7 +21,7 @@ pub(crate) struct Stream {
 
 object!(Stream, antiphon_stream, b"antiStrm", "a stream");
 
-/// The queue that a caller means; none for null, which stands for a call that is complete on return.
+/// The queue that a caller means; `None` for null, with which a call is complete on return.
 ///
 /// # Safety
 /// As [`borrow`].
@@ -36,8 +36,9 @@ pub(crate) unsafe fn queue<'a>(
     Ok(Some(&unsafe { borrow::<Stream>(stream)? }.queue))
 }
 
-/// Makes a stream on a communicator's device. Calls of several communicators of that device may share it. On a GPU
-/// antiphon_stream_synchronize then tells of failures of this communicator alone; antiphon_communicator_async_error tells of the others'.
+/// Makes a stream on a communicator's device. Calls of several communicators of that device may share it. On a GPU,
+/// antiphon_stream_synchronize then reports only this communicator's failures; antiphon_communicator_async_error has those of
+/// others.
 ///
 /// Any thread may call it at any time.
 ///
@@ -60,10 +61,10 @@ pub unsafe extern "C" fn antiphon_stream_create(
     })
 }
 
-/// Takes a stream of the application (a cudaStream_t, CUstream or hipStream_t, null for the default stream) of a
-/// communicator's device: calls on it come in order with all else that the application puts there, and become part of a
-/// graph while it is recorded into one. Destroying the result leaves the application's stream as it is. The same stream may
-/// be taken again at any time.
+/// Makes a stream from one of the application's on a communicator's device (a cudaStream_t, CUstream or hipStream_t; null is
+/// the default stream): calls on it come in order with all else that the application puts there, and become part of a graph
+/// while it is recorded into one. Destroying the result leaves the application's stream as it is. The same stream may be
+/// adopted again at any time.
 ///
 /// Any thread may call it at any time.
 ///
@@ -90,7 +91,7 @@ pub unsafe extern "C" fn antiphon_stream_adopt(
     })
 }
 
-/// Waits until all calls on a stream are complete, and returns the first error among those since the last time.
+/// Waits until all calls on a stream are complete, and returns the first error among the calls since it was last called.
 ///
 /// Any thread may call it at any time.
 ///
@@ -107,8 +108,8 @@ pub unsafe extern "C" fn antiphon_stream_synchronize(
     })
 }
 
-/// Writes 1 if all calls on a stream are complete, also if they have failed, else 0. Does not wait: 1 says that buffers are free, and
-/// antiphon_stream_synchronize what became of the calls.
+/// Writes 1 if all calls on a stream are complete, even if they have failed, else 0. Does not wait. After a 1 the buffers may
+/// be used again; antiphon_stream_synchronize tells whether the calls succeeded.
 ///
 /// Any thread may call it at any time.
 ///
@@ -130,8 +131,8 @@ pub unsafe extern "C" fn antiphon_stream_query(
     })
 }
 
-/// Destroys a stream. Calls on it that are under way go on; synchronize first to learn what becomes of them. Null is refused with
-/// ANTIPHON_RESULT_INVALID_HANDLE.
+/// Destroys a stream. Calls on it that are under way go on; synchronize it first to learn whether they succeed. Null is refused
+/// with ANTIPHON_RESULT_INVALID_HANDLE.
 ///
 /// Any thread may call it, once, while no other call on the stream is under way.
 ///

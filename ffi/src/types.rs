@@ -1,4 +1,4 @@
-//! The numbers of element types, reductions and switches. Once given they stay; new ones get new numbers.
+//! The numbers of element types, reductions and switches. A number once given never changes; additions get new numbers.
 
 use crate::entry::entry_or;
 use crate::result::{Failure, antiphon_result};
@@ -38,7 +38,7 @@ pub enum antiphon_dtype {
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum antiphon_op {
-    /// What the plan says; for `antiphon_execute` alone.
+    /// The reduction that the plan names; for `antiphon_execute` only.
     OfPlan = -1,
     /// The sum.
     Sum = 0,
@@ -52,11 +52,11 @@ pub enum antiphon_op {
     Avg = 4,
 }
 
-/// Something that is on or off, or as it is unless one asks.
+/// Something that is on or off, or left at its default.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum antiphon_switch {
-    /// As it is unless one asks.
+    /// Left at its default.
     Default = 0,
     /// On.
     On = 1,
@@ -64,7 +64,7 @@ pub enum antiphon_switch {
     Off = 2,
 }
 
-/// Bytes of an element of a type (an antiphon_dtype); 0 for a number that is no type's.
+/// Bytes of an element of a type (an antiphon_dtype); 0 for a number that stands for no type.
 ///
 /// Any thread may call it at any time.
 #[unsafe(no_mangle)]
@@ -78,7 +78,7 @@ fn unknown(what: &str, saw: i32, allowed: &str) -> Failure {
     Failure::new(antiphon_result::InvalidArgument, text)
 }
 
-/// Whether a table has each number at its place, so that nothing need be searched for.
+/// Whether each entry of a table is at the index of its number, so that it can be looked up without a search.
 macro_rules! in_order {
     ($table:ident) => {{
         let mut number = 0;
@@ -129,7 +129,7 @@ pub(crate) fn reduce_op(op: i32) -> Result<ReduceOp, Failure> {
     found.ok_or_else(|| unknown("a reduction", op, "the numbers of antiphon_op"))
 }
 
-/// What a caller wants to be on or off; none where it does not care.
+/// Whether a caller wants something on or off; `None` if it leaves it at the default.
 pub(crate) fn switch(value: i32) -> Result<Option<bool>, Failure> {
     use antiphon_switch as C;
     const ALL: [(C, Option<bool>); 3] =

@@ -1,14 +1,14 @@
-//! Which interface this is.
+//! The version of the interface, and of the library.
 
 use crate::entry::entry_or;
 use std::ffi::{CStr, c_char};
 
-/// The major number of the binary interface: raised by whatever a compiled program may notice.
+/// The major number of the binary interface: raised by every change that a compiled program may notice.
 pub const ANTIPHON_ABI_MAJOR: u32 = 1;
 /// The minor number of the binary interface: raised by every addition.
 pub const ANTIPHON_ABI_MINOR: u32 = 14;
 
-/// The version of the library, of which the interface's is independent.
+/// The version of the library, which is independent of the interface's numbers.
 const VERSION: &CStr =
     match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
         Ok(version) => version,

@@ -15,34 +15,36 @@ use std::mem::offset_of;
 use std::ptr;
 use std::sync::Arc;
 
-/// One call that a program's own code serves, on one rank. It is the code's until it returns.
+/// One call that a program's own code serves, on one rank. The code may use it until it returns.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct antiphon_code_call {
     /// sizeof(antiphon_code_call), as the library was compiled.
     pub struct_size: u64,
-    /// What loads and runs plans on the call's communicator. Plans that it loads may be kept, the executor may not.
+    /// Loads and runs plans on the call's communicator. The code may keep plans that it loads with this executor, but not the
+    /// executor.
     pub executor: *const antiphon_executor,
-    /// The stream that the call is on; null where the call is complete when the code returns. What is run on it comes in
-    /// order; code that does anything else synchronises it first. On devices there always is one; it cannot be synchronised
-    /// while it is recorded into a graph.
+    /// The stream that the call is on; if null, the call must be complete when the code returns. Plans that are run on it come
+    /// in order; code that does anything else with the buffers must synchronise it first. On devices there always is a stream;
+    /// it cannot be synchronised while it is recorded into a graph.
     pub stream: *const antiphon_stream,
     /// The send buffer; not null.
     pub send_buffer: *const c_void,
-    /// Its bytes: none of a scatter but at the root.
+    /// Bytes of the send buffer; in a scatter, 0 except at the root.
     pub send_bytes: u64,
     /// The receive buffer; not null.
     pub receive_buffer: *mut c_void,
-    /// Its bytes: none of a reduce or gather but at the root.
+    /// Bytes of the receive buffer; in a reduce or gather, 0 except at the root.
     pub receive_bytes: u64,
     /// The element type, an antiphon_dtype.
     pub dtype: i32,
-    /// The reduction, an antiphon_op; ANTIPHON_OP_OF_PLAN where nothing is reduced.
+    /// The reduction, an antiphon_op; ANTIPHON_OP_OF_PLAN if nothing is reduced.
     pub op: i32,
-    /// 1 if input and output are the same memory on this rank, by the collective's convention, else 0. Of those with a root, 0.
-    /// Ranks may differ in it, so a choice that all ranks must make alike, such as that of a plan, must not depend on it.
+    /// 1 if input and output are the same memory on this rank, by the collective's convention, else 0; always 0 for collectives
+    /// with a root. Ranks may differ in it, so a choice that all ranks must make alike, such as that of a plan, must not use
+    /// it.
     pub in_place: i32,
-    /// The root, of collectives that have one.
+    /// The root, for collectives that have one.
     pub root: u32,
     /// This rank.
     pub rank: u32,
@@ -51,26 +53,26 @@ pub struct antiphon_code_call {
     /// The same stream as the device's driver knows it (a cudaStream_t, CUstream or hipStream_t; null is its default stream); null
     /// on the host.
     pub native_stream: *mut c_void,
-    /// The number of the rank's device; -1 on the host. It is current on the threads of groups; on one that makes the call by
-    /// itself, what the caller left there is.
+    /// The number of the rank's device; -1 on the host. On the threads of groups it is the current device; on a thread that
+    /// makes a single call, the current device is whatever the caller left current.
     pub device: i32,
-    /// 1 while the stream is recorded into a graph, of which all that is put into it becomes a part, else 0.
+    /// 1 if the stream is being recorded into a graph, so that all that is put into it becomes part of the graph; else 0.
     pub recorded: i32,
-    /// Of an alltoallv, for each rank, how many elements of the send buffer go there; null of other collectives. (Of an allgatherv,
-    /// all of the send buffer goes to everyone.)
+    /// In an alltoallv, for each rank, how many elements of the send buffer go to it; null for other collectives. (In an
+    /// allgatherv, all of the send buffer goes to every rank.)
     pub send_counts: *const u64,
-    /// At which element of the send buffer they begin; null likewise.
+    /// For each rank, the element of the send buffer at which those begin; null where `send_counts` is.
     pub send_offsets: *const u64,
-    /// Of an alltoallv and an allgatherv, for each rank, how many elements come from there; null of other collectives. Nobody has
-    /// looked whether sender and receiver agree.
+    /// In an alltoallv and an allgatherv, for each rank, how many elements come from it; null for other collectives. Nobody has
+    /// checked that sender and receiver agree.
     pub receive_counts: *const u64,
-    /// At which element of the receive buffer they begin; null likewise.
+    /// For each rank, the element of the receive buffer at which those begin; null where `receive_counts` is.
     pub receive_offsets: *const u64,
 }
 
-/// Makes a call, and returns an antiphon_result; where that is a failure, antiphon_last_error has the reason, which
-/// antiphon_set_last_error sets. It may be called on several threads at the same time, for several ranks. It
-/// returns, and lets no exception out (antiphon.hpp has what sees to it).
+/// Makes a call, and returns an antiphon_result. A function that fails first sets the reason by antiphon_set_last_error. It may
+/// be called on several threads at the same time, for several ranks. It must return, and let no exception out (see
+/// antiphon::guarded in antiphon.hpp).
 pub type antiphon_run_function =
     Option<unsafe extern "C" fn(context: *mut c_void, call: *const antiphon_code_call) -> i32>;
 
@@ -83,20 +85,19 @@ pub struct antiphon_code {
     pub struct_size: u64,
     /// Its name.
     pub name: *const c_char,
-    /// Raised whenever it would no longer work together with what it was: ranks compare it.
+    /// Its version, which ranks compare. Raise it whenever the code would no longer work together with its earlier version.
     pub version: u64,
     /// The collective that it computes: "allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce",
     /// "gather", "scatter", "alltoallv" or "allgatherv".
     pub collective: *const c_char,
     /// Makes a call; must be there.
     pub run: antiphon_run_function,
-    /// What the functions are called with.
+    /// The context that the functions are called with.
     pub context: *mut c_void,
     /// Called once with the context, when the code is unregistered and no call runs it any more: before unregistering
-    /// returns, or on the thread of the last such call. Null if there is nothing to do. It is not called where registering
-    /// fails.
+    /// returns, or on the thread of the last such call. Null if there is nothing to do. It is not called if registering fails.
     pub destroy: antiphon_destroy_function,
-    /// 1 if it serves ranks on devices, too, whose buffers are the device's then; 0 if it serves ranks on hosts alone.
+    /// 1 if it also serves ranks on devices, whose buffers are then on the device; 0 if it serves only ranks on hosts.
     pub serves_devices: i32,
     /// 0.
     pub reserved: i32,
@@ -143,12 +144,12 @@ impl Blocks {
     }
 }
 
-/// Where numbers begin; null if there are none.
+/// The address of the first number; null if there are none.
 fn start(numbers: &[u64]) -> *const u64 {
     if numbers.is_empty() { ptr::null() } else { numbers.as_ptr() }
 }
 
-/// A function of C, as the registry wants code.
+/// A function of C in the form of code that the registry takes.
 struct Foreign {
     collective: Collective,
     devices: bool,
@@ -168,7 +169,7 @@ impl Code for Foreign {
     unsafe fn run(&self, call: &CodeCall<'_>) -> Result<(), ExecutorError> {
         let communicator = call.executor.communicator();
         let device = communicator.device();
-        // No stream of the host's is recorded.
+        // A stream of the host is never recorded.
         let recorded = call.stream.map_or(Ok(false), |stream| stream.is_capturing())?;
         let executor = issue(call.executor.clone());
         let stream = call.stream.map_or(ptr::null_mut(), |queue| {
@@ -214,10 +215,10 @@ impl Code for Foreign {
     }
 }
 
-/// Registers code with this process: from the next call on it serves calls by name that it fits, on every communicator, after
-/// registered plans and before installed ones and the built-in algorithms. It serves ranks on the host, and with `serves_devices`
-/// those on devices, whose calls go to the next candidate else. In a group it runs when the group ends, in the order of the calls, on a thread that each
-/// communicator with such calls has there.
+/// Registers code with this process: from the next call on it serves the calls by name that it fits, on every communicator,
+/// after registered plans and before installed ones and the built-in algorithms. It serves ranks on the host, and with
+/// `serves_devices` also those on devices; without it, calls on devices go to the next candidate. In a group it runs when the
+/// group ends, in the order of the calls, on a thread that each communicator with such calls then gets.
 ///
 /// All ranks of a call meet, and compare name and version, before it runs. A result that is not 0 aborts the communicator.
 /// Register on all ranks, in the same order, between calls. `terms` may be null. Any thread may call it at any time.

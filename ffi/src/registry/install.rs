@@ -1,4 +1,4 @@
-//! Plans on this machine, for C: those that serve the calls of every process, and the default ones.
+//! Installed plans for C, which serve the calls of every process on this machine; and the default plans.
 
 use super::terms::{antiphon_terms, terms_of};
 use crate::entry::{entry, list, text};
@@ -34,9 +34,9 @@ fn found(folder: Option<PathBuf>) -> Result<PathBuf, Failure> {
     })
 }
 
-/// Installs a plan, from the bytes of a JSON file, on this machine: it serves calls by name that it fits of every process that
-/// makes its first communicator from now on, where all ranks have the same plans installed. One of its name is replaced.
-/// It is verified, which may take a while; one that is refuted is not installed. `terms` may be null.
+/// Installs a plan, from the bytes of a JSON file, on this machine: in every process that makes its first communicator from now
+/// on, it serves the calls by name that it fits, if all ranks have the same plans installed. It replaces an installed plan of
+/// the same name. The plan is verified first, which may take a while; a refuted plan is not installed. `terms` may be null.
 ///
 /// Any thread may call it at any time.
 ///
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn antiphon_install_bytes(
     })
 }
 
-/// Removes an installed plan, by its name. Processes that found it go on with it.
+/// Removes an installed plan, by its name. Processes that have already read it go on using it.
 ///
 /// Any thread may call it at any time.
 ///
@@ -78,9 +78,9 @@ pub unsafe extern "C" fn antiphon_uninstall(name: *const c_char) -> antiphon_res
     })
 }
 
-/// Writes the default plans for so many ranks on so many nodes into `default` in the cache folder: every built-in algorithm of
-/// the host as a file, in the place of what is there. They serve no call by themselves. Of 0 ranks there are as many as this process
-/// may use cores, and at least 2; more than 1024 are refused.
+/// Writes the default plans for `ranks` ranks on `nodes` nodes into the folder `default` of the cache folder: a file for every
+/// built-in algorithm of the host, replacing files that are there. They serve no call by themselves. With 0 for `ranks` there
+/// are as many as this process may use cores, but at least 2; more than 1024 are refused.
 ///
 /// Any thread may call it at any time.
 #[unsafe(no_mangle)]

@@ -13,13 +13,13 @@ use std::mem::offset_of;
 use std::ptr;
 use std::sync::OnceLock;
 
-/// A call, as far as the choice of what serves it goes. Selectors are given one, which is theirs until they return;
-/// antiphon_explain takes one, of which the fields up to `root` count, and antiphon_registry_explain. Begin with ANTIPHON_QUESTION_INIT; later
-/// versions of the library add fields at the end.
+/// What is known of a call when the algorithm that serves it is chosen. Selectors are given one, which they may read until they
+/// return; antiphon_explain, for which only the fields up to `root` count, and antiphon_registry_explain take one. Begin with
+/// ANTIPHON_QUESTION_INIT; later versions of the library add fields at the end.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct antiphon_question {
-    /// sizeof(antiphon_question), as the program was compiled; in a selector, as the library was.
+    /// sizeof(antiphon_question) as the program was compiled; in a selector, as the library was compiled.
     pub struct_size: u64,
     /// The collective, e.g. "allreduce".
     pub collective: *const c_char,
@@ -29,31 +29,32 @@ pub struct antiphon_question {
     pub dtype: i32,
     /// The reduction, an antiphon_op; any other number where nothing is reduced.
     pub op: i32,
-    /// 1 if input and output are the same memory on this rank, by the collective's convention, else 0. Of those with a root, 0.
-    /// Ranks may differ in it, where the call lets them, so a choice that all ranks must make alike must not depend on it.
+    /// 1 if input and output are the same memory on this rank, by the collective's convention, else 0; always 0 for collectives
+    /// with a root. Ranks may differ in it where the call lets them, so a choice that all must make alike must not use it.
     pub in_place: i32,
     /// 1 if every rank's input is multiplied by a factor first, else 0.
     pub premultiplied: i32,
-    /// The root, of collectives that have one; else 0.
+    /// The root, for collectives that have one; else 0.
     pub root: u32,
     /// Number of ranks.
     pub world: u32,
-    /// Nodes that they are spread over; as many as ranks, unless consecutive ranks are on each, equally many.
+    /// Number of nodes that the ranks are spread over. It equals `world` unless each node has consecutive ranks, equally many
+    /// on each.
     pub nodes: u32,
     /// How many candidates there are.
     pub candidate_count: u32,
-    /// The names of what fits: registered plans, then code, both the most recent first, then installed plans by name, then
-    /// built-in algorithms. A tuning table may take any of them; a selector that does not want to choose returns 0.
+    /// The names of what fits the call: registered plans, then code, both with the most recent first, then installed plans by
+    /// name, then built-in algorithms. A tuning table may choose any of them if the selector returns 0.
     pub candidates: *const *const c_char,
-    /// This rank's send buffer; null where nothing is called.
+    /// This rank's send buffer; null if no call is being made.
     pub send_buffer: *const c_void,
-    /// This rank's receive buffer; null where nothing is called.
+    /// This rank's receive buffer; null if no call is being made.
     pub receive_buffer: *const c_void,
-    /// The tags that the communicator asks for (antiphon_config): candidates that are registered or installed have all of them.
+    /// The tags that the communicator asks for (antiphon_config): every registered or installed candidate has all of them.
     pub tags: *const *const c_char,
     /// How many there are.
     pub tag_count: u64,
-    /// Whether sums keep one order, as antiphon_config says it: an antiphon_switch, in a selector on or off.
+    /// Whether sums keep one order, as in antiphon_config: an antiphon_switch; in a selector it is never the default.
     pub reproducible: i32,
     /// 0.
     pub reserved: i32,
@@ -90,9 +91,10 @@ impl Structure for antiphon_question {
 /// Room for a selector's answer, with the zero that ends it.
 pub const ANTIPHON_ANSWER_BYTES: usize = 1024;
 
-/// Chooses for a call: writes the name of a candidate, with a zero, and returns 1; or returns 0, and leaves the choice to the
-/// rules. Anything else is an error of the call, with the reason that antiphon_set_last_error set. `answer` has room for ANTIPHON_ANSWER_BYTES. It may be called on several
-/// threads at the same time; it returns, and lets no exception out (antiphon.hpp has what sees to it).
+/// Chooses for a call: writes the name of a candidate, with a zero, and returns 1; or returns 0, which leaves the choice to the
+/// rules. Any other result is an error of the call, whose reason is the one that antiphon_set_last_error set. `answer` has room
+/// for ANTIPHON_ANSWER_BYTES. The function may be called on several threads at the same time; it must return, and let no
+/// exception out (see antiphon::guarded in antiphon.hpp).
 pub type antiphon_select_function = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -101,19 +103,20 @@ pub type antiphon_select_function = Option<
     ) -> i32,
 >;
 
-/// Called once with a context that nobody will be called with again; null if there is nothing to do. It may be called on any
-/// thread that uses the library, also in the middle of a call; it returns, lets no exception out, and neither makes calls on
-/// communicators nor begins, ends or cancels groups.
+/// Called once with a context, when no function will be called with it again; null if there is nothing to do. It may be called
+/// on any thread that uses the library, also in the middle of a call. It must return and let no exception out, and must neither
+/// make calls on communicators nor begin, end or cancel groups.
 pub type antiphon_destroy_function = Option<unsafe extern "C" fn(context: *mut c_void)>;
 
-/// A context of the caller, and what is to be done with it in the end.
+/// A context of the caller, and the function that destroys it.
 pub(super) struct Context {
     pub at: *mut c_void,
     /// Set once the context is the library's.
     destroy: OnceLock<unsafe extern "C" fn(*mut c_void)>,
 }
 
-// SAFETY: who registers functions vouches for their context on any thread (the contracts of the functions that make one).
+// SAFETY: whoever registers functions vouches that their context may be used on any thread (see the contracts of the functions
+// that make one).
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
@@ -142,16 +145,16 @@ impl Drop for Context {
     }
 }
 
-/// Has a function asked about every call by name of this process, in the place of the one before; null for none. It is called
-/// on the thread that makes the call, on any threads at the same time, and may not call this library's functions on
-/// communicators. It must choose alike on all ranks. `destroy` is called with the context, once, when the
-/// selector is replaced and no call asks it any more: before this function returns, or on the thread of the last such call.
-/// Where `select` is null, at once.
+/// Sets the function that is asked about every call by name of this process, in place of the previous one; null for none. It is
+/// called on the thread that makes the call, possibly on several threads at the same time, and must not call this library's
+/// functions on communicators. It must choose alike on all ranks. `destroy` is called with the context, once, when the selector
+/// is replaced and no call asks it any more: before this function returns, or on the thread of the last such call. If `select`
+/// is null, `destroy` is called at once.
 ///
 /// Any thread may call it at any time.
 ///
 /// # Safety
-/// The functions are such, and may be called with the context from any thread until it is destroyed; they return.
+/// The functions have these types, may be called with the context from any thread until it is destroyed, and return.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_registry_set_selector(
     select: antiphon_select_function,
@@ -164,7 +167,7 @@ pub unsafe extern "C" fn antiphon_registry_set_selector(
         match select {
             None => Registry::process().clear_selector(),
             Some(select) => Registry::process().set_fallible_selector(move |offer| {
-                // As a whole, so that it is destroyed with the selector.
+                // The closure captures all of `context`, so that it is destroyed with the selector.
                 let context = &context;
                 // SAFETY: the contract of this function.
                 ask(offer, |question, answer| unsafe { select(context.at, question, answer) })
@@ -174,7 +177,7 @@ pub unsafe extern "C" fn antiphon_registry_set_selector(
     })
 }
 
-/// Puts an offer to a function of C.
+/// Asks a function of C which candidate of an offer it chooses.
 fn ask(
     offer: &Offer<'_>,
     select: impl FnOnce(*const antiphon_question, *mut c_char) -> i32,
@@ -230,7 +233,7 @@ fn ask(
     }
 }
 
-/// What is written by antiphon_explain.
+/// The format that antiphon_explain writes.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum antiphon_format {
@@ -249,10 +252,10 @@ unsafe fn collective_of(asked: &antiphon_question) -> Result<Collective, Failure
     Ok(Collective::from_name(unsafe { text(asked.collective, "question.collective")? }))
 }
 
-/// A question with what C says of the call beside where its ranks are.
+/// Completes a question, which says where the ranks are, with what C says of the call.
 ///
 /// # Errors
-/// Values that are none.
+/// For values that are not allowed.
 fn completed<'a>(
     question: Question<'a>,
     asked: &antiphon_question,
@@ -278,10 +281,10 @@ fn completed<'a>(
     })
 }
 
-/// What is said of a choice, in an antiphon_format.
+/// Describes a choice in an antiphon_format.
 ///
 /// # Errors
-/// A number of no format.
+/// For a number that stands for no format.
 fn explained(choice: &Chosen, format: i32) -> Result<String, Failure> {
     match format {
         format if format == antiphon_format::Text as i32 => Ok(choice.to_string()),
@@ -292,9 +295,10 @@ fn explained(choice: &Chosen, format: i32) -> Result<String, Failure> {
     }
 }
 
-/// Writes what would serve a call on a communicator, why, and what else was considered, as a text that ends with a zero, and
-/// its bytes with that zero. With a null buffer and a capacity of 0 it writes only how many bytes are needed. `format` is an
-/// antiphon_format. A selector is asked, with null buffers. Nothing is called, and no other rank has a part in it.
+/// Writes what would serve a call on a communicator, why, and what else was considered, as a text that ends with a zero, and to
+/// `out_bytes` its size, that zero included. With a null buffer and a capacity of 0 it writes only how many bytes are needed.
+/// `format` is an antiphon_format. The selector, if one is set, is asked with null buffers. No call is made, and the other
+/// ranks take no part.
 ///
 /// Any thread may call it at any time.
 ///
@@ -326,10 +330,10 @@ pub unsafe extern "C" fn antiphon_explain(
     })
 }
 
-/// As antiphon_explain, for a call of no communicator: of `world` ranks on `nodes` nodes, equally many on each, whose buffers are
-/// the host's. It goes by what is registered and built in, and by the selector, which is told the tags and the order of sums of
-/// the question: those that are not said are the environment's (ANTIPHON_TAGS, ANTIPHON_REPRODUCIBLE). It knows neither a tuning
-/// table nor installed plans, which ranks agree on when their communicator forms.
+/// As antiphon_explain, but without a communicator: for a call of `world` ranks on `nodes` nodes, equally many on each, with
+/// buffers on the host. It considers what is registered and built in, and asks the selector, which gets the question's tags and
+/// order of sums; those that the question leaves open are taken from the environment (ANTIPHON_TAGS, ANTIPHON_REPRODUCIBLE). It
+/// considers neither a tuning table nor installed plans, on which ranks agree when their communicator forms.
 ///
 /// Any thread may call it at any time.
 ///

@@ -1,4 +1,4 @@
-//! What C says of a plan or of code when it registers it.
+//! The terms on which C registers a plan or code.
 
 use crate::entry::{Structure, list, structure, text, texts};
 use crate::result::Failure;
@@ -7,8 +7,8 @@ use antiphon_executor::Terms;
 use std::ffi::c_char;
 use std::ptr;
 
-/// What is said of a plan or of code when it is registered; what is not said, every call fits. Begin with
-/// ANTIPHON_TERMS_INIT, which sets the size and says nothing; later versions of the library add fields at the end.
+/// The calls for which a plan or code is registered. What is left open limits nothing. Begin with ANTIPHON_TERMS_INIT, which
+/// sets the size and leaves all else open; later versions of the library add fields at the end.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct antiphon_terms {
@@ -22,27 +22,27 @@ pub struct antiphon_terms {
     pub tag_count: u64,
     /// Smallest message, in bytes.
     pub min_bytes: u64,
-    /// Largest message, in bytes, no less than the smallest; 0 for any.
+    /// Largest message, in bytes, not less than the smallest; 0 for no limit.
     pub max_bytes: u64,
-    /// Element types, numbers of antiphon_dtype; none listed is all.
+    /// Element types, numbers of antiphon_dtype; an empty list is all.
     pub dtypes: *const i32,
     /// How many there are.
     pub dtype_count: u64,
-    /// Reductions, numbers of antiphon_op. Those that are listed take the place of what the plan says; with none listed,
-    /// a plan that says no reduction serves all, and one that says a reduction serves that one alone.
+    /// Reductions, numbers of antiphon_op. Those that are listed take the place of what the plan says; if none is listed, a
+    /// plan that names no reduction serves all, and a plan that names one serves only that one.
     pub ops: *const i32,
     /// How many there are.
     pub op_count: u64,
-    /// Number of ranks, 0 for any. A plan has its own.
+    /// Number of ranks, 0 for any. A plan has its own number, which this must equal.
     pub world: u32,
     /// Ranks on each node, 0 for any.
     pub ranks_per_node: u32,
-    /// Whether input and output are the same memory: an antiphon_switch. A plan says that itself. Ranks that differ in it are
-    /// served differently, and told so (MISMATCH).
+    /// Whether input and output are the same memory: an antiphon_switch. A plan says it itself, and this must agree. Ranks that
+    /// differ in it are served differently and get MISMATCH.
     pub in_place: i32,
-    /// 1 if `root` counts, 0 if not. A plan of broadcast, reduce, gather or scatter serves no call unless it is said.
+    /// 1 if `root` counts, 0 if not. A plan of broadcast, reduce, gather or scatter serves no call unless its root is given.
     pub has_root: i32,
-    /// The root, of collectives that have one.
+    /// The root, for collectives that have one.
     pub root: u32,
     /// 0.
     pub reserved: u32,
@@ -78,7 +78,7 @@ const _: () = assert!(size_of::<antiphon_terms>() == 104);
 /// The terms that a caller means.
 ///
 /// # Errors
-/// As [`structure`], and values that are none.
+/// As [`structure`], and for values that are not allowed.
 ///
 /// # Safety
 /// The structure is null or as long as it says, and what it points to is there.
