@@ -56,7 +56,7 @@ pub(crate) use join::nodes;
 pub use options::{KernelForm, Options};
 pub(crate) use turns::Lane;
 
-/// The bootstrap's time limit where there is to be none.
+/// The time limit that the bootstrap gets when there is to be none.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The bootstrap channel that carries region handles and what links need.
 pub(crate) const CONTROL: u64 = 1;
@@ -74,7 +74,7 @@ pub struct Communicator {
 
 /// What all clones of a communicator, its executors and its launches share.
 pub(crate) struct Shared {
-    /// First of all: nothing is heard any more once the fields go.
+    /// The first field, so it is dropped first: nothing is heard any more while the others are dropped.
     _subscription: Subscription,
     pub rank: u32,
     pub world: u32,
@@ -116,12 +116,12 @@ pub(crate) struct Shared {
     first_page: Arc<dyn Memory>,
     failure: Arc<Failure>,
     splits: AtomicU64,
-    /// How often a subset was made, by its ranks.
+    /// How many subsets were made so far, for each list of ranks.
     subsets: Mutex<BTreeMap<Vec<u32>, u64>>,
     mirrors: Option<Mirrors>,
     invitations: Arc<Invitations>,
     coded: Arc<CodedCalls>,
-    /// Their communicators end after this one, and know nothing of it.
+    /// The communicators of these queues end after this one, and do not know of it.
     pub queues: Queues,
 }
 
@@ -185,10 +185,10 @@ impl Communicator {
         Communicator::in_process_on(&vec!["this"; world as usize], options)
     }
 
-    /// Most ranks that live in one process: what is mistaken for a number of ranks should not take all memory.
+    /// The most ranks that may live in one process: a mistaken number of ranks should not take all memory.
     pub const MOST_IN_PROCESS: u32 = 1 << 16;
 
-    /// Whether as many ranks may live in this process.
+    /// Checks that `world` ranks may live in this process.
     ///
     /// # Errors
     /// `Argument` for more than [`MOST_IN_PROCESS`](Self::MOST_IN_PROCESS).
@@ -317,7 +317,8 @@ impl Communicator {
     }
 
     /// Whether all launches of this rank are complete, on whatever streams, and all replays of graphs that have begun. Does not
-    /// wait, and may say so a moment late. On the host all are over once the communicator has failed and nobody works on one.
+    /// wait, and may say so a moment late. On the host, after a failure of the communicator, all are over as soon as nobody
+    /// works on one.
     pub fn is_complete(&self) -> bool {
         match &self.shared.gpu {
             Some(gpu) => gpu.is_over(),
@@ -394,7 +395,7 @@ impl Communicator {
     }
 
     /// Ends every wait of every rank of this communicator, those of transfers between two ranks included. Later calls fail with
-    /// the same reason; where a [failure](Self::failure) was known before, with that one. Any thread may call it.
+    /// the same reason; if a [failure](Self::failure) was known before, they fail with that one. Any thread may call it.
     pub fn abort(&self, reason: &str) {
         let (by, doing) = (self.rank(), Doing::default());
         let aborted = ExecutorError::Aborted { by, reason: reason.to_owned(), doing };
@@ -423,8 +424,8 @@ impl Communicator {
         self.shared.failure.cause()
     }
 
-    /// The error that broke the communicator, if it is broken; or that a peer's process has ended, by which later calls that
-    /// need that peer fail. Does not wait.
+    /// The error that broke the communicator, if it is broken; or else the error that a peer's process has ended, with which
+    /// later calls that need that peer fail. Does not wait.
     pub fn failure(&self) -> Option<ExecutorError> {
         self.shared.failure.known()
     }
@@ -501,7 +502,7 @@ impl Shared {
         self.ports.publish(peer, seq, &self.page)
     }
 
-    /// How far a peer has come with its launches, such that all it posted to this rank in them has landed.
+    /// The number of a peer's launches that are complete, and of which all that it posted to this rank has landed.
     pub fn landed(&self, peer: u32) -> u64 {
         let mirrors = self.mirrors.as_ref().filter(|_| self.ports.is_mirrored(peer));
         let mirror = mirrors.and_then(|mirrors| mirrors.page(peer));

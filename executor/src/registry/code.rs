@@ -75,8 +75,8 @@ pub trait Code: Send + Sync {
     }
 
     /// Whether it serves a call that is within its [`Terms`]. All ranks must answer alike: so code that looks at
-    /// [`Question::in_place`] works only for programs whose ranks are all in place, or all not. (For collectives whose blocks have
-    /// lengths of their own that is false.)
+    /// [`Question::in_place`] works only for programs whose ranks are all in place, or all not. (In collectives whose blocks
+    /// have lengths of their own, it is always false.)
     ///
     /// # Errors
     /// Why not, in a few words.
@@ -157,7 +157,7 @@ impl RegisteredCode {
         if self.collective != *question.collective {
             return Err(Misfit::collective(&self.collective, question));
         }
-        // Ranks differ in it where blocks have lengths of their own, and must answer alike.
+        // If blocks have lengths of their own, ranks may differ in this, but they must answer alike.
         let in_place = question.in_place && !brings_sizes(question.collective);
         let question = &Question { in_place, ..*question };
         if question.spread.devices != Devices::Host && !self.devices {

@@ -1,5 +1,5 @@
-//! Plans that are installed on this machine: files in the cache folder by which every process's calls are served, where all
-//! ranks have the same ones.
+//! Plans that are installed on this machine: files in the cache folder, which serve the calls of every process if all ranks
+//! have the same ones.
 
 mod agreement;
 mod defaults;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::{fs, io};
 
-/// Names a folder of installed plans, or says `off`.
+/// The variable that names the folder of installed plans, or is `off`.
 const VARIABLE: &str = "ANTIPHON_INSTALLED";
 
 /// The installed plans that may serve the calls of a communicator; or why none is used.
@@ -33,12 +33,12 @@ pub struct Installed {
     fingerprint: u64,
 }
 
-/// A file that serves nothing, among the installed plans.
+/// A file among the installed plans that serves no calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     /// The file.
     pub path: PathBuf,
-    /// Why it does not: "it …".
+    /// Why it serves none, in words that begin with "it".
     pub why: String,
 }
 
@@ -57,7 +57,7 @@ pub struct Written {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InstallError {
-    /// It could not be registered with these terms either.
+    /// The plan could not even be registered with these terms.
     #[error(transparent)]
     Terms(#[from] ExecutorError),
     /// The verifier refutes it.
@@ -93,8 +93,8 @@ impl Installed {
         Installed { plans: plans.into(), skipped: skipped.into(), unused: None, fingerprint }
     }
 
-    /// Those of this process: in its [`folder`](Self::folder), or none where `ANTIPHON_INSTALLED` is `off`. They are read
-    /// once, when they are first asked for; files that are no installed plans are warned of, and serve nothing.
+    /// The installed plans of this process: those in its [`folder`](Self::folder), or none if `ANTIPHON_INSTALLED` is `off`.
+    /// They are read once, when first asked for; a file that is not an installed plan is warned of, and serves nothing.
     pub fn of_process() -> Self {
         static PROCESS: LazyLock<Installed> = LazyLock::new(|| {
             if named().is_some_and(|value| value == "off") {
@@ -115,7 +115,7 @@ impl Installed {
         named.or_else(|| antiphon_hal::cache_folder().map(|folder| folder.join("installed")))
     }
 
-    /// Those of a folder, which need not exist.
+    /// The installed plans in a folder, which need not exist.
     pub fn read(folder: &Path) -> Self {
         let mut paths = match fs::read_dir(folder) {
             Ok(entries) => entries.filter_map(|entry| Some(entry.ok()?.path())).collect(),
@@ -132,7 +132,7 @@ impl Installed {
         for path in paths {
             let text = fs::read(&path).map_err(|error| format!("it cannot be read: {error}"));
             let found = text.and_then(|text| file::decode(&text));
-            // By its name a plan is replaced and removed, and told from others.
+            // The file must have the plan's name: by it the plan is replaced and removed, and told from others.
             let found = found.and_then(|(plan, seal)| {
                 let own = file::name_of(plan.name());
                 if path.file_name().is_some_and(|file| *file == *own) {
@@ -155,18 +155,18 @@ impl Installed {
         Installed::of(plans.into_iter().map(|(plan, _)| plan).collect(), skipped, own)
     }
 
-    /// Installs a plan in a folder, in the place of one of its name. Whoever reads the folder meanwhile finds the one or the
-    /// other. Processes that have read it go on with what they found.
+    /// Installs a plan in a folder, replacing one of the same name. Whoever reads the folder meanwhile finds either the old one
+    /// or the new one. Processes that have read it before go on with what they found.
     ///
     /// # Errors
-    /// A plan that could not be [registered](super::Registry::register) with these terms, or is refuted; a file that cannot
-    /// be written. Then what was installed still is.
+    /// For a plan that could not be [registered](super::Registry::register) with these terms, or is refuted, and for a file
+    /// that cannot be written. What was installed before then stays.
     pub fn install(folder: &Path, plan: Plan, terms: Terms) -> Result<Written, InstallError> {
         let plan = RegisteredPlan::new(plan, terms)?;
         let name = plan.name().to_owned();
         free(&Contents::default(), &name)?;
         let mut doubts = Vec::new();
-        // Where each rank has its buffers as it likes, the plan must be right either way.
+        // If each rank may call in place or not, the plan must be right either way.
         for plan in [Some(plan.plan()), plan.other_place().as_ref()].into_iter().flatten() {
             match judge(plan)? {
                 Verdict::Proven => {}
@@ -184,12 +184,12 @@ impl Installed {
         }
     }
 
-    /// Writes the default plans for some ranks into a folder: every built-in algorithm of the host, each into a file of its name,
-    /// in the place of what is there. They serve no call by themselves, since what is built in does. The files, in order.
+    /// Writes the default plans for some ranks into a folder: every built-in algorithm of the host, each into a file of its
+    /// name, replacing what is there. They serve no call by themselves: built-in algorithms do. Returns the files, in order.
     ///
     /// # Errors
-    /// More than 1024 ranks, and those that are not spread evenly over their nodes; a file that cannot be written, after those before
-    /// it were.
+    /// For more than 1024 ranks, and for ranks that are not spread evenly over their nodes; for a file that cannot be written,
+    /// after those before it were.
     pub fn install_defaults(folder: &Path, spread: Spread) -> Result<Vec<PathBuf>, InstallError> {
         defaults::install(folder, spread)
     }
@@ -222,13 +222,13 @@ impl Installed {
         self.unused.as_deref()
     }
 
-    /// That of the plans and their terms; 0 for none.
+    /// The fingerprint of the plans and their terms; 0 if there are none.
     pub(crate) fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 }
 
-/// What the variable says.
+/// The value of the variable, unless it is empty.
 fn named() -> Option<std::ffi::OsString> {
     std::env::var_os(VARIABLE).filter(|value| !value.is_empty())
 }

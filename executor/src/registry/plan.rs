@@ -31,7 +31,8 @@ pub struct RegisteredPlan {
 
 impl RegisteredPlan {
     /// # Errors
-    /// A plan that is not valid, or cannot be lowered, or of a collective whose calls other plans serve; terms that contradict it.
+    /// For a plan that is not valid, cannot be lowered, or is of sendrecv, whose calls are served by what is built in; for
+    /// terms that contradict it.
     pub(super) fn new(plan: Plan, terms: Terms) -> Result<Self, ExecutorError> {
         let made = RegisteredPlan::vouched(plan, terms)?;
         match made.terms.root {
@@ -63,7 +64,7 @@ impl RegisteredPlan {
             return Err(contradicts(format!("root {root}"), "its ranks"));
         }
         if lowered.layout().runtime_sizes && !terms.any_size() {
-            // A rank knows the sizes of its own blocks alone, and all must choose alike. The plan itself has none.
+            // A rank knows only the sizes of its own blocks, and all ranks must choose alike. The plan itself has no limits.
             let saw = "limits of sizes".to_owned();
             return Err(contradicts(saw, "none on plans with runtime sizes"));
         }
@@ -132,8 +133,8 @@ impl RegisteredPlan {
         self.lowered.layout().fingerprint
     }
 
-    /// In which order its sums add; `None` if the plan is not proven, or reduces nothing. The first call has the verifier find it,
-    /// which takes as long as verifying the plan.
+    /// The order in which its sums add; `None` if the plan is not proven, or reduces nothing. The first call has the verifier
+    /// find it, which takes as long as verifying the plan.
     pub fn order(&self) -> Option<&SumOrder> {
         let find = || reproducible::order_of(&self.plan, self.lowered.layout());
         self.order.get_or_init(find).as_ref()
@@ -195,7 +196,7 @@ impl RegisteredPlan {
         reproducible::admit(question, || self.order().cloned())
     }
 
-    /// The plan with input and output lying the other way, where a call may have them either way.
+    /// The same plan for the other of in place and out of place, if it is for a collective with a root, whose ranks may choose.
     pub(crate) fn other_place(&self) -> Option<Plan> {
         let either = self.plan.collective.has_root();
         either.then(|| Plan { in_place: !self.plan.in_place, ..self.plan.clone() })
@@ -213,7 +214,7 @@ fn serves_some(plan: &Plan) -> Result<(), ExecutorError> {
     Err(ExecutorError::Argument { what: "register a plan", saw, allowed })
 }
 
-/// Terms that say something else than their plan.
+/// The error of terms that contradict their plan.
 fn contradicts(plan: &Plan, saw: &str, allowed: &'static str) -> ExecutorError {
     let saw = format!("{saw} for plan `{}`", plan.name);
     ExecutorError::Argument { what: "register a plan", saw, allowed }
@@ -226,7 +227,7 @@ fn trespass(lowered: &LoadedPlan, root: Option<u32>) -> Option<Misfit> {
     use Collective::{Gather, Other, Reduce, Scatter, Test};
     let collective = lowered.collective();
     let rooted = collective.has_root();
-    // In place, the one buffer is to be written.
+    // In place there is one buffer, which is to be written.
     if matches!(collective, Test | Other(_)) || (!rooted && lowered.layout().in_place) {
         return None;
     }

@@ -13,7 +13,7 @@ use std::fmt;
 pub struct Terms {
     /// The name that selectors, tables and messages use; `None` takes the plan's or the code's own name.
     pub name: Option<String>,
-    /// Tags: a communicator that asks for tags is served only by plans and code that have all of these.
+    /// Tags. A communicator that asks for tags is served only by plans and code that have all the tags that it asks for.
     pub tags: BTreeSet<String>,
     /// Number of ranks. A plan has its own, which this must equal.
     pub world: Option<u32>,
@@ -141,7 +141,7 @@ pub enum Misfit {
 }
 
 impl Misfit {
-    /// What is for a collective does not serve a call of another.
+    /// The misfit of something that is for one collective and a call of another.
     pub(super) fn collective(own: &Collective, question: &Question<'_>) -> Self {
         Misfit::Collective { own: own.clone(), wanted: question.collective.clone() }
     }
@@ -172,12 +172,12 @@ fn differently(found: Option<&SumOrder>, wanted: Option<&SumOrder>) -> String {
 }
 
 impl Terms {
-    /// Whether they are for messages of all sizes.
+    /// Whether the terms are for messages of all sizes.
     pub(super) fn any_size(&self) -> bool {
         self.min_bytes == 0 && self.max_bytes == u64::MAX
     }
 
-    /// Whether calls of ranks that are spread so may be within the terms.
+    /// Whether calls of ranks that are spread like this may be within the terms.
     pub(super) fn admit_ranks(&self, spread: Spread) -> Result<(), Misfit> {
         if let Some(world) = self.world.filter(|&world| world != spread.ranks) {
             return Err(Misfit::World(world));

@@ -7,7 +7,7 @@ use crate::selection::Spread;
 use std::sync::Arc;
 
 impl Installed {
-    /// What ranks use that have these, in rank order: these plans, if all have them.
+    /// The plans that the ranks use, given their fingerprints in rank order: these plans, if all ranks have them.
     pub(crate) fn agreed(self, fingerprints: impl IntoIterator<Item = u64>) -> Self {
         let own = self.fingerprint;
         let other = (0_u32..).zip(fingerprints).find(|(_, other)| *other != own);
@@ -18,8 +18,8 @@ impl Installed {
         Installed { skipped: Arc::clone(&self.skipped), ..Installed::none(&why) }
     }
 
-    /// What this rank tells the others of those that calls of these ranks may be served by and that it cannot load, as `check`
-    /// says: a line for each, with its position and the reason.
+    /// What this rank tells the others: a line, with position and reason, for each plan that may serve calls of these ranks and
+    /// that this rank cannot load, as `check` says.
     pub(crate) fn refused(
         &self,
         spread: Spread,
@@ -38,8 +38,8 @@ impl Installed {
         text.into_bytes()
     }
 
-    /// Those that all ranks can load, by what each told, in rank order. Others serve nothing; the first rank that cannot load one
-    /// warns of it, if that is `own`.
+    /// The plans that all ranks can load, by what each rank `told`, in rank order. The others serve nothing; the first rank
+    /// that cannot load such a plan warns of it, so this one does if it is `own`.
     pub(crate) fn loadable(&self, told: &[Vec<u8>], own: u32) -> Self {
         let mut left = self.clone();
         for (rank, told) in (0..).zip(told) {

@@ -1,5 +1,5 @@
 //! The default plans as files: the built-in algorithms, for whoever runs plans from files or wants one to begin with. They
-//! serve no call by themselves, since what is built in does.
+//! serve no call by themselves: the built-in algorithms do that.
 
 use super::InstallError;
 use crate::error::ExecutorError;
@@ -9,15 +9,15 @@ use antiphon_plan::model::{Collective, Plan};
 use antiphon_plan::{Style, write};
 use std::path::{Path, PathBuf};
 
-/// The most ranks that default plans are written for: where all ranks talk to each other a plan grows with their square, and of
-/// many more it would be gigabytes.
+/// The most ranks that default plans are written for: if all ranks talk to each other, a plan grows with the square of their
+/// number, and for many more it would take gigabytes.
 const MOST_RANKS: u32 = 1024;
 
 /// What the default plans for some ranks are made from: every built-in algorithm of the host, with rank 0 as the root where there
 /// is one.
 ///
 /// # Errors
-/// Too many ranks, and those that are not spread evenly over their nodes.
+/// For too many ranks, and for ranks that are not spread evenly over their nodes.
 fn algorithms(spread: Spread) -> Result<Vec<Selected>, ExecutorError> {
     if spread.ranks > MOST_RANKS {
         const { assert!(MOST_RANKS == 1024, "the text below says so") };
@@ -30,7 +30,7 @@ fn algorithms(spread: Spread) -> Result<Vec<Selected>, ExecutorError> {
     let mut collectives: Vec<Collective> = Vec::new();
     let sized = Algorithm::ALL.into_iter().map(Algorithm::collective);
     let rooted = Rooted::ALL.into_iter().map(Rooted::collective);
-    // Over nodes calls of these come to transfers.
+    // Over several nodes, transfers serve calls of these.
     let near = [Collective::AllToAllV, Collective::AllGatherV];
     let near = near.into_iter().filter(|_| spread.nodes == 1);
     for collective in sized.chain(rooted).chain(near) {
@@ -38,13 +38,13 @@ fn algorithms(spread: Spread) -> Result<Vec<Selected>, ExecutorError> {
             collectives.push(collective);
         }
     }
-    // Some serve several collectives.
+    // Some algorithms serve several collectives.
     let mut known: Vec<Selected> = Vec::new();
     for collective in &collectives {
         for in_place in [false, true] {
             let wish = Wish { collective, bytes: 0, in_place, root: 0 };
             for selected in candidates(spread, wish)? {
-                // Most are right either way, and the same.
+                // Most are right both in place and out of place, and the same for both.
                 if !known.contains(&selected) {
                     known.push(selected);
                 }
@@ -80,15 +80,15 @@ fn name(algorithm: &str, spread: Spread, in_place: bool) -> String {
     name
 }
 
-/// Writes the default plans for some ranks into a folder, each into a file of its name, in the place of what is there. The
+/// Writes the default plans for some ranks into a folder, each into a file of its name, replacing what is there. Returns the
 /// files, in order.
 ///
 /// # Errors
-/// As [`algorithms`]; a file that cannot be written, after those before it were.
+/// As [`algorithms`]; and for a file that cannot be written, after those before it were.
 pub(super) fn install(folder: &Path, spread: Spread) -> Result<Vec<PathBuf>, InstallError> {
     let mut written = Vec::new();
     for selected in algorithms(spread)? {
-        // One at a time: together, those of many ranks are gigabytes.
+        // Plans are made one at a time: together, those for many ranks would take gigabytes.
         let plan = plan(selected, spread)?;
         let mut bytes = Vec::new();
         write(&plan, Style::Compact, &mut bytes).expect("writing to memory does not fail");

@@ -1,4 +1,4 @@
-//! An installed plan as a file: a plan like any other, with a key more that says what it is for. Readers of plans skip it.
+//! The file of an installed plan: a plan like any other, with one more key that says what it is for. Readers of plans skip it.
 
 use crate::fingerprint::fingerprint;
 use crate::registry::plan::RegisteredPlan;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// The version of the key that is written, and the only one that is read.
 const VERSION: u64 = 1;
 
-/// Bytes of a name that a file's name may have.
+/// The most bytes of a plan's name that its file's name has.
 const LONGEST: usize = 100;
 
 /// The part of a file that is not the plan's.
@@ -111,7 +111,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(RegisteredPlan, u64), String> {
     let Some(header) = header else {
         return Err("it was put there by other means; install it by `antiphon install`".to_owned());
     };
-    // First, since another version may have other fields.
+    // The version comes first, since another version may have other fields.
     let Version { version } = Version::deserialize(&header).map_err(garbled)?;
     if version != VERSION {
         let again = "install the plan again";
@@ -120,7 +120,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(RegisteredPlan, u64), String> {
     let header = Header::deserialize(&header).map_err(garbled)?;
     let plan = read(bytes).map_err(|error| format!("it is no plan: {error}"))?.plan;
     let terms = header.terms().map_err(|error| format!("its terms make no sense: {error}"))?;
-    // Its root was found when it was installed, which the seal says.
+    // Its root was checked when it was installed, for which the seal vouches.
     let plan = RegisteredPlan::vouched(plan, terms)
         .map_err(|error| format!("it is of no use: {error}"))?;
     free(&Contents::default(), plan.name()).map_err(|error| format!("it is of no use: {error}"))?;
@@ -131,7 +131,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(RegisteredPlan, u64), String> {
     Ok((plan, seal))
 }
 
-/// The name of the file of a plan: the plan's, as far as it may be one. Different names have different files.
+/// The name of a plan's file: the plan's own name, as far as that can be one. Plans of different names have different files.
 pub(super) fn name_of(name: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     let short = (1..=LONGEST).contains(&name.len());
