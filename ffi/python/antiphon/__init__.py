@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from antiphon import _aliases
 
 if TYPE_CHECKING:
-    # Under names of their own, so that checkers of types take them for the package's.
+    # Imported `as` themselves, so that type checkers take them for names of the package.
     from antiphon import (
         code as code,
         collectives as collectives,
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# Python may import this whenever it starts: whatever takes time is looked up when it is asked for.
+# Python may import this whenever it starts, so whatever takes time is looked up only when it is asked for.
 _HOMES = {
     "compile": "_compiler",
     "all_gather": "collectives",

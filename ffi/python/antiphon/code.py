@@ -1,4 +1,4 @@
-"""Algorithms that are functions of Python: they serve calls by name of this process beside plans and the built-in algorithms."""
+"""Algorithms that are functions of Python: like plans and built-in algorithms, they serve calls by name of this process."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _T = TypeVar("_T")
 
 
 class View:
-    """The elements of a call's buffer, while the call lasts. On the host it is an array for NumPy, `numpy.asarray(view)`, on a GPU
-    for what takes `__cuda_array_interface__`, such as `torch.as_tensor(view, device=f"cuda:{call.device}")`: that GPU need not be
-    current. There `call.send` looks as if it could be written, since PyTorch takes nothing else; it must not be."""
+    """The elements of a call's buffer, while the call lasts. On the host NumPy takes it as an array, `numpy.asarray(view)`; on
+    a GPU whatever takes `__cuda_array_interface__` does, such as PyTorch: `torch.as_tensor(view,
+    device=f"cuda:{call.device}")`; the GPU need not be current. On a GPU `call.send` claims to be writable, since PyTorch takes
+    nothing else, but must not be written."""
 
     def __init__(self, address: int, size: int, dtype: DataType, writable: bool, on_device: bool = False) -> None:
         self.address = address
@@ -44,12 +45,13 @@ class View:
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """It, for NumPy, where it is on the host; elements of a type that NumPy lacks are whole numbers with their bits."""
+        """The view for NumPy, if it is on the host; elements of a type that NumPy lacks appear as whole numbers with the same
+        bits."""
         return self._interface(False)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """It, where it is on a GPU, likewise. It names no stream: what is done with it belongs in the call's."""
+        """The same if it is on a GPU. It names no stream: what is done with it belongs in the call's stream."""
         return self._interface(True)
 
     def _interface(self, on_device: bool) -> dict[str, Any]:
@@ -59,9 +61,9 @@ class View:
             raise InvalidArgumentError("cannot use a view: its call is over; copy what is to stay")
         kind = _KINDS.get(self.dtype, f"{'<' if element_bytes(self.dtype._number()) > 1 else '|'}u")
         typestr = f"{kind}{element_bytes(self.dtype._number())}"
-        # Of nothing the interface for GPUs wants no address.
+        # For an empty array the interface for GPUs wants the address 0.
         address = 0 if on_device and not self.nbytes else self.address
-        # PyTorch takes no array of a GPU that says that it is not to be written.
+        # PyTorch takes no array on a GPU that says it is read-only.
         read_only = not (self._writable or on_device)
         return {"version": 3, "shape": (len(self),), "typestr": typestr, "data": (address, read_only)}
 
@@ -74,7 +76,7 @@ _KINDS = {
     DataType.int32: "<i",
     DataType.int64: "<i",
 }
-"""How `__array_interface__` calls types that are no whole numbers without a sign."""
+"""The names in `__array_interface__` of types that are not passed as unsigned whole numbers."""
 
 
 def _blocks(counts: int | None, offsets: int | None, world: int) -> list[slice] | None:
@@ -86,28 +88,29 @@ def _blocks(counts: int | None, offsets: int | None, world: int) -> list[slice] 
 
 
 class CodeCall:
-    """A call that code serves, on one rank. It is the code's until that returns."""
+    """A call that code serves, on one rank. The code may use it until it returns."""
 
     def __init__(self, call: _abi.CodeCall, name: str) -> None:
         dtype, on_device = DataType._of_number(call.dtype), call.device >= 0
         self.send = View(call.send_buffer or 0, call.send_bytes, dtype, False, on_device)
-        """The send buffer, which is not to be written; of a scatter, it has no elements but at the root."""
+        """The send buffer, which must not be written; in a scatter, it has no elements except at the root."""
         self.receive = View(call.receive_buffer or 0, call.receive_bytes, dtype, True, on_device)
-        """The receive buffer; of a reduce and a gather, it has no elements but at the root."""
+        """The receive buffer; in a reduce and a gather, it has no elements except at the root."""
         self.dtype = dtype
         """The type of the elements."""
         self.send_blocks = _blocks(call.send_counts, call.send_offsets, call.world)
-        """Of an alltoallv, for each rank, the part of `send` that goes there; None of other collectives. (Of an allgatherv, all of `send`
-        goes to everyone.)"""
+        """In an alltoallv, for each rank, the part of `send` that goes to it; None for other collectives. (In an allgatherv,
+        all of `send` goes to every rank.)"""
         self.receive_blocks = _blocks(call.receive_counts, call.receive_offsets, call.world)
-        """Of an alltoallv and an allgatherv, for each rank, the part of `receive` for what comes from there; None of other collectives.
-        Nobody has looked whether sender and receiver agree."""
+        """In an alltoallv and an allgatherv, for each rank, the part of `receive` for what comes from it; None for other
+        collectives. Nobody has checked that sender and receiver agree."""
         self.op = Op(call.op) if call.op >= 0 else None
         """The reduction; None where nothing is reduced."""
         self.in_place = bool(call.in_place)
-        """Whether input and output are the same memory, by the collective's convention. Of those with a root, False."""
+        """Whether input and output are the same memory, by the collective's convention. Always False for collectives with a
+        root."""
         self.root: int = call.root
-        """The root, of collectives that have one."""
+        """The root, for collectives that have one."""
         self.rank: int = call.rank
         """This rank."""
         self.world: int = call.world
@@ -115,31 +118,32 @@ class CodeCall:
         self.device: int | None = call.device if on_device else None
         """The number of the rank's GPU; None on the host."""
         self.stream: int | None = (call.native_stream or 0) if on_device else None
-        """On a GPU the stream that the call is on, as the driver knows it (a `cudaStream_t`; 0 is the default one): what the function
-        does with the buffers, it puts there. None on the host, where nothing comes before the call any more."""
+        """On a GPU the stream that the call is on, as the driver knows it (a `cudaStream_t`; 0 is the default one): the
+        function must put all that it does with the buffers there. None on the host, where all that comes before the call is
+        complete."""
         self.recorded = bool(call.recorded)
-        """Whether that stream is recorded into a graph, so that nobody can wait for it."""
+        """Whether that stream is being recorded into a graph, so that nobody can wait for it."""
         self._name = name
         queue = Lane(Owned(call.stream), self.stream) if self.stream is not None else None
         self._executor = Owned(call.executor)
         self._loader: Loader | None = Loader(self._executor, queue)
         self._deciding = threading.Lock()
         self._inside: set[object] = set()
-        """What loads or runs plans of the call, each by something of its own."""
+        """The uses of the call that load or run plans at the moment, an object for each."""
 
     def load(self, plan: ExecutionPlan | PlanHandle) -> LoadedPlan:
-        """A plan, ready to run on the call's ranks. It is verified once for a communicator."""
+        """A plan, ready to run on the call's ranks. It is verified once per communicator."""
         return self._use(lambda loader: loader.load(plan.plan if isinstance(plan, PlanHandle) else plan))
 
     def load_name(self, name: str) -> LoadedPlan:
-        """The plan of a built-in algorithm, such as "allreduce_ring", for all ranks of one node; in place, and with the root,
-        as the call is."""
+        """The plan of a built-in algorithm, such as "allreduce_ring", for all ranks of one node; in place if the call is, and
+        with the call's root."""
         return self._use(lambda loader: loader.load_name(name, self.in_place, self.root))
 
     def run(self, plan: ExecutionPlan | PlanHandle | LoadedPlan, send: Any = None, receive: Any = None) -> None:
         """Runs a plan over two buffers, those of the call unless others are given, with the call's reduction. On the host it is
-        complete on return; on a GPU it is in the call's stream, and other buffers must live until that has come past. All ranks run plans
-        of the same content, with equal sizes and types."""
+        complete on return; on a GPU it is put into the call's stream, and buffers other than the call's must live until the
+        stream has come past it. All ranks run plans of the same content, with equal sizes and types."""
         if isinstance(receive, View) and not receive._writable:
             raise InvalidArgumentError("cannot run a plan: saw the send buffer of a call to receive in, allowed others; pass call.receive")
         sent, received = self.send if send is None else send, self.receive if receive is None else receive
@@ -147,7 +151,8 @@ class CodeCall:
         self._use(lambda loader: loader.run(loaded, sent, received, self.op, None))
 
     def _use(self, what: Callable[[Loader], _T]) -> _T:
-        """What something makes of what loads and runs; not a context, which an interrupt may leave without ending it."""
+        """Calls `what` with the loader and returns its result. It is not a context, since an interrupt may leave one without
+        ending it."""
         own = object()
         try:
             with self._deciding:
@@ -160,7 +165,8 @@ class CodeCall:
             self._inside.discard(own)
 
     def _serve(self, run: Callable[[CodeCall], object]) -> None:
-        """Returns when the code has, and no thread is in what it was given, which the library takes back then: whatever interrupts it."""
+        """Returns, whatever interrupts it, only when the code has returned and no thread uses the executor, which the library
+        then takes back."""
         begun, failed = False, None
         while True:
             try:
@@ -178,7 +184,7 @@ class CodeCall:
         with self._deciding:
             self._loader, self.send._open, self.receive._open = None, False, False
         if failed and self._inside:
-            # Those that are in it may wait for others, which would do what the code has not done.
+            # Threads that still use it may wait for other ranks, which wait for what the failed code has not done.
             reason = f"code {self._name} failed on rank {self.rank}: ".encode() + _registry.words(failed)
             check(library().antiphon_executor_abort(self._executor, reason))
         while self._inside:
@@ -201,16 +207,17 @@ def register_code(
     """Registers a function that serves calls by name of this process that it fits, after registered plans and before installed ones
     and the built-in algorithms. Register on all ranks, in the same order, between calls.
 
-    `run(call)` is given a `CodeCall`, and has made the call when it returns. It is called on the thread that makes the call, or, in
-    a group, on one for the communicator's calls, on several at a time, once all ranks have come to it and compared `name` and
-    `version`, which is raised whenever it would no longer work together with what it was. What it raises aborts the
-    communicator, since others may wait for what this rank would have done.
+    `run(call)` is given a `CodeCall`, and must have made the call when it returns. It is called once all ranks have come to the
+    call and compared `name` and `version`; raise `version` whenever the function would no longer work together with its earlier
+    version. It is called on the thread that makes the call or, in a group, on one for the communicator's calls, possibly on
+    several threads at a time. What it raises aborts the communicator, since others may wait for what this rank would have done.
 
-    It serves ranks on the host; with `devices`, those on GPUs, too. There `run` puts what it does into `call.stream`, which has not
-    come to the call yet, and does not wait for it while it is recorded into a graph; replays do not call it again.
+    It serves ranks on the host; with `devices`, those on GPUs, too. There `run` must put all that it does into `call.stream`,
+    which may not have come to the call yet, and must not wait for the stream while it is recorded into a graph; replays do not
+    call `run` again.
 
     `collective` is what it computes, such as "allreduce"; `constraint`, `in_place` and the sizes, in bytes of the larger buffer,
-    say which calls it fits; of an alltoallv or allgatherv, in which ranks differ, sizes and `in_place` say nothing. Raises
+    say which calls it fits; for an alltoallv or allgatherv, in which ranks differ, sizes and `in_place` say nothing. Raises
     InvalidArgumentError for a name that is taken.
     """
     if not callable(run):
@@ -219,7 +226,7 @@ def register_code(
         raise TypeError(f"cannot register {name!r} with devices {devices!r:.80}: allowed True and False")
     largest = (1 << 64) - 1
     most = largest if max_message_size is None else max_message_size
-    # To C, a largest size of 0 is none.
+    # In C, a largest size of 0 means no limit.
     for what, value, least in (
         ("version", version, 0),
         ("min_message_size", min_message_size, 0),
@@ -230,7 +237,7 @@ def register_code(
 
     def serve(raw: _abi.CodeCall) -> None:
         if raw.stream and raw.device < 0:
-            # What was called before on the stream may still write the buffers.
+            # Earlier calls on the stream may still write the buffers.
             check(library().antiphon_stream_synchronize(Owned(raw.stream)))
         CodeCall(raw, name)._serve(run)
 

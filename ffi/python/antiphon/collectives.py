@@ -73,7 +73,7 @@ def all_to_all_v(
     receive_offsets: Sequence[int] | None = None,
     stream: Stream | None = None,
 ) -> Any:
-    """As `Communicator.all_to_all_v`: exchanges blocks that have lengths of their own."""
+    """As `Communicator.all_to_all_v`: exchanges blocks whose lengths may differ."""
     return (communicator or default()).all_to_all_v(
         send, send_counts, receive, receive_counts, send_offsets=send_offsets, receive_offsets=receive_offsets, stream=stream
     )
@@ -88,7 +88,7 @@ def all_gather_v(
     receive_offsets: Sequence[int] | None = None,
     stream: Stream | None = None,
 ) -> Any:
-    """As `Communicator.all_gather_v`: gives every rank the elements of all, of which each sends a number of its own."""
+    """As `Communicator.all_gather_v`: gives every rank the elements of all, where ranks may send different numbers of them."""
     return (communicator or default()).all_gather_v(
         send, receive, receive_counts, receive_offsets=receive_offsets, stream=stream
     )

@@ -16,8 +16,8 @@ class CommGroup:
 
     `mpi_comm` is a communicator of mpi4py, `torch_group` a process group of torch.distributed, whose ranks get an id from
     rank 0. `interfaceIpPortTrio` is a place to meet, such as "eth0:10.0.0.1:5000": rank 0 listens there, and all ranks
-    prove to know the secret that ANTIPHON_SECRET or ANTIPHON_SECRET_FILE says. What is given by name is as
-    `Communicator.from_environment` has it, the same on all ranks. Raises RuntimeError without any of the three, and with more than
+    prove to know the secret that ANTIPHON_SECRET or ANTIPHON_SECRET_FILE says. Further keyword arguments are those of
+    `Communicator.from_environment`, the same on all ranks. Raises RuntimeError without any of the three, and with more than
     one.
     """
 
@@ -70,7 +70,7 @@ class CommGroup:
         """Ranks of this rank's node."""
         # Ranks are on one node if they map each other's memory.
         self.nranks_per_ipc_domain: int = self.nranks_per_node
-        """The same number, as is `ipc_domain_n_ranks`, which it was called before."""
+        """The same number; so is `ipc_domain_n_ranks`, its former name."""
         self.ipc_domain_n_ranks: int = self.nranks_per_node
 
     def barrier(self) -> None:
@@ -93,7 +93,7 @@ def _by_torch(group: Any, options: dict[str, Any]) -> Communicator:
     import torch.distributed as dist
 
     rank, world = dist.get_rank(group), dist.get_world_size(group)
-    # Of a group's own ranks, the first is its rank 0; broadcast names it by its number among all.
+    # The first of a group's ranks is its rank 0; broadcast takes that rank's number among all ranks.
     ranks = dist.get_process_group_ranks(group) if hasattr(dist, "get_process_group_ranks") else None
     first = ranks[0] if ranks else dist.distributed_c10d._get_global_rank(group, 0)
     said: list[Any] = [bytes(UniqueId.create()) if rank == 0 else None]

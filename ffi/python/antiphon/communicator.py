@@ -25,7 +25,7 @@ from antiphon.errors import AntiphonError, InvalidArgumentError, UnsupportedErro
 __all__ = ["Communicator", "Memory", "Op", "Stream", "UniqueId", "default", "set_default"]
 
 _MOST_IN_PROCESS = 1 << 16
-"""Ranks that room is made for before the library is asked, which makes no more than these."""
+"""The most ranks for which room is made before the library is asked; it refuses more."""
 
 
 class Op(IntEnum):
@@ -44,7 +44,7 @@ class Op(IntEnum):
 
 
 class UniqueId:
-    """What the ranks of a group agree on before they meet. It holds a secret: who has it can join."""
+    """What the ranks of a group agree on before they meet. It holds a secret: whoever has it can join."""
 
     def __init__(self, raw: bytes) -> None:
         if not 0 < len(raw) <= 128:
@@ -53,13 +53,14 @@ class UniqueId:
 
     @classmethod
     def create(cls) -> UniqueId:
-        """Makes one. This process listens for the ranks from now on, and runs until all have joined: rank 0's, another one's or none's."""
+        """Makes one. From now on this process listens for the ranks, and must run until all have joined; it may be that of any
+        rank, or of none."""
         id = _abi.UniqueId()
         check(library().antiphon_unique_id_create(id))
         return cls(id.bytes)
 
     def __bytes__(self) -> bytes:
-        """What is carried to the other ranks."""
+        """The bytes that the program carries to the other ranks."""
         return self._raw
 
     def __repr__(self) -> str:
@@ -68,9 +69,9 @@ class UniqueId:
 
 class Memory(Handle):
     """Memory of a communicator's device that the ranks of this machine map: calls use it without a copy. It is an array of bytes
-    for NumPy, and on a GPU for CuPy: `asarray(memory).view(dtype)`. NumPy's arrays, and calls on streams, keep it: it is given back once
-    it is closed and they are gone. On a GPU it is given back once it is closed and calls are done with it; arrays must not be used then.
-    What is not closed when the interpreter ends stays as long as the process."""
+    for NumPy, and on a GPU for CuPy: `asarray(memory).view(dtype)`. NumPy's arrays, and calls on streams, keep it: it is freed
+    once it is closed and they are gone. On a GPU it is freed once it is closed and calls are done with it, and arrays must not
+    be used after that. If it is not closed when the interpreter ends, it stays as long as the process."""
 
     _destroyed_by = "antiphon_memory_free"
 
@@ -85,16 +86,16 @@ class Memory(Handle):
         """Where it begins."""
 
     def _end(self) -> None:
-        """Leaves it as it is: arrays may show it still."""
+        """Leaves it as it is: arrays may still use the memory."""
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """It, as bytes, where it is on the host."""
+        """The memory as bytes, if it is on the host."""
         return self._interface(False)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """It, as bytes, where it is on a GPU."""
+        """The memory as bytes, if it is on a GPU."""
         return self._interface(True)
 
     def _interface(self, on_device: bool) -> dict[str, Any]:
@@ -103,7 +104,7 @@ class Memory(Handle):
             raise AttributeError(f"memory on {'a GPU' if self._on_device else 'the host'} has no such interface")
         data: Any = (self.address, False)
         if not on_device:
-            # Whoever has this refers to the memory itself, which this object lets go of when it is closed.
+            # Whoever has this refers to the memory itself, of which this object lets go when it is closed.
             data = (ctypes.c_char * self.size).from_address(self.address)
             data.handle = handle
         return {"version": 3, "shape": (self.size,), "typestr": "|u1", "data": data}
@@ -116,17 +117,17 @@ def _synchronize(communicator: weakref.ref[Communicator], native: int) -> None:
 
 
 def _on_device(device: str | None) -> bool:
-    """Whether buffers are on a GPU, as the library reads it."""
+    """Whether buffers are on a GPU, decided as the library does."""
     return not (device or os.environ.get("ANTIPHON_DEVICE") or "host").startswith("host")
 
 
 class Communicator(Handle):
     """One rank's end of a group of ranks that make calls together.
 
-    All ranks make the same calls in the same order, with equal counts, types and reductions; ranks that do not are told so
-    (MismatchError). Buffers are NumPy arrays, PyTorch tensors on the CPU, or anything with the buffer protocol, DLPack or
-    `__array_interface__`; receive buffers may be written. A call returns when it is complete on this rank, and other
-    threads run meanwhile; with a `stream` it returns at once and goes on by itself.
+    All ranks make the same calls in the same order, with equal counts, types and reductions; ranks that do not get a
+    MismatchError. Buffers are NumPy arrays, PyTorch tensors on the CPU, or anything with the buffer protocol, DLPack or
+    `__array_interface__`; receive buffers must be writable. A call returns when it is complete on this rank, and other threads
+    run meanwhile; with a `stream` it may return earlier, and runs in the stream's order.
     """
 
     _destroyed_by = "antiphon_communicator_destroy"
@@ -142,9 +143,9 @@ class Communicator(Handle):
         check(lib.antiphon_communicator_world(value, number))
         self.world: int = number.value
         """Number of ranks."""
-        # Looked up once: attributes of a ctypes library cost.
+        # It is looked up only once: attributes of a ctypes library are slow.
         self._all_reduce = lib.antiphon_all_reduce
-        # Weakly: who refers to itself is closed late.
+        # A weak reference, since an object that refers to itself is closed late.
         own = weakref.ref(self)
         self._span = device_span if on_device else span
         self._queue = partial(device_queue, partial(_synchronize, own)) if on_device else queue
@@ -163,16 +164,16 @@ class Communicator(Handle):
         tags: Iterable[str] | None = None,
     ) -> Communicator:
         """Joins the group whose ranks a launcher started (torchrun, mpirun, srun), or that ANTIPHON_RANK, ANTIPHON_WORLD
-        and ANTIPHON_COMM_ID describe. Once a process.
+        and ANTIPHON_COMM_ID describe. It can be called once per process.
 
         `timeout` is how many seconds a call may make no progress before it fails, a minute unless given, `math.inf` for ever;
-        `verification` whether plans are verified when they are loaded, `process_access` whether peers may reach plain
-        memory through the kernel; `wire` names the wire between hosts, `interface` its network interface. With `reproducible`,
-        on all ranks, sums keep one order, so that a tensor has the same bits however it is put into buckets; as
-        ANTIPHON_REPRODUCIBLE says unless given. `device` says where the buffers are: "host", "cuda:1", "rocm:0"; without a
-        number the current one; as ANTIPHON_DEVICE says unless given, and else the host. Of what is registered and installed,
-        that alone serves calls which has all `tags`; those that ANTIPHON_TAGS lists, with commas, unless given. All ranks
-        give the same.
+        `verification` says whether plans are verified when they are loaded, `process_access` whether peers may access ordinary
+        memory through the kernel; `wire` names the wire between hosts, `interface` its network interface. With `reproducible`
+        sums keep one order, so that a tensor has the same bits however it is put into buckets; unless given,
+        ANTIPHON_REPRODUCIBLE says it. `device` says where the buffers are: "host", "cuda:1", "rocm:0"; a name without a number
+        is the current device; unless given, ANTIPHON_DEVICE says it, or else it is the host. Registered and installed plans and
+        code serve calls only if they have all `tags`; unless given, those that ANTIPHON_TAGS lists, separated by commas.
+        `wire`, `reproducible` and `tags` must be the same on all ranks.
         """
         said = config(timeout, verification, process_access, wire, interface, reproducible, device, tags)
         form = library().antiphon_communicator_create_from_environment
@@ -217,7 +218,7 @@ class Communicator(Handle):
         tags: Iterable[str] | None = None,
     ) -> Communicator:
         """Joins a group as `rank` of `world` at a place, written as in ANTIPHON_COMM_ID: "host:port", "interface:ip:port",
-        "file:/path". Over TCP ranks prove to know a secret, which ANTIPHON_SECRET or ANTIPHON_SECRET_FILE says."""
+        "file:/path". Over TCP ranks prove that they know a secret, which ANTIPHON_SECRET or ANTIPHON_SECRET_FILE gives."""
         said = config(timeout, verification, process_access, wire, interface, reproducible, device, tags)
         rank, world = number("rank", rank), number("world", world)
         if "\0" in place:
@@ -242,8 +243,8 @@ class Communicator(Handle):
         device: str | None = None,
         tags: Iterable[str] | None = None,
     ) -> list[Communicator]:
-        """The ranks of a group that all live in this process, each for a thread of its own. `device` may name one for each rank,
-        with commas; with "cuda" they take turns on those there are."""
+        """The ranks of a group that all live in this process, each for a thread of its own. `device` may name one for each
+        rank, separated by commas; with "cuda" they take turns on all there are."""
         if not 0 < world <= _MOST_IN_PROCESS:
             raise InvalidArgumentError(f"cannot make {world} ranks: allowed 1 to {_MOST_IN_PROCESS}")
         made = (ctypes.c_void_p * world)()
@@ -254,8 +255,8 @@ class Communicator(Handle):
     def explain(
         self, collective: str, message_size: int, dtype: Any = "float32", op: Op = Op.sum, *, in_place: bool = False, root: int = 0
     ) -> str:
-        """What would serve a call by name, why, and what else was considered, in lines for people. Nothing is called, but a
-        selector is asked. `message_size` is that of the larger buffer, in bytes."""
+        """Says in lines for people what would serve a call by name, why, and what else was considered. No call is made, but a
+        selector is asked. `message_size` is the size of the larger buffer, in bytes."""
         kind = NAMES.get(name_of(dtype))
         if kind is None:
             raise UnsupportedError(f"cannot explain a call with elements of type {dtype}: allowed {', '.join(NAMES)}")
@@ -265,7 +266,7 @@ class Communicator(Handle):
         return explanation(self._open(), asked)
 
     def node(self, rank: int) -> int:
-        """The number of the node that a rank is on: ranks of equal numbers map each other's memory."""
+        """The number of the node that a rank is on: ranks with equal numbers map each other's memory."""
         node = ctypes.c_uint32()
         check(library().antiphon_communicator_node(self._open(), number("rank", rank), node))
         return node.value
@@ -297,8 +298,9 @@ class Communicator(Handle):
         return Stream(made.value or 0)
 
     def adopt(self, native: int) -> Stream:
-        """A stream of the application, a cudaStream_t or hipStream_t as a number, on the communicator's device: calls on it come
-        in order with all else there, and buffers must outlive them. Closing it leaves the application's stream as it is."""
+        """A stream of the application, a cudaStream_t or hipStream_t as a number, on the communicator's device: calls on it
+        come in order with all else in that stream, and buffers must outlive the calls. Closing it leaves the application's
+        stream as it is."""
         return adopted(self._open(), native)
 
     def abort(self, reason: str = "no reason given") -> None:
@@ -316,8 +318,8 @@ class Communicator(Handle):
         check(library().antiphon_barrier(self._open()))
 
     def all_reduce(self, send: Any, receive: Any = None, op: Op = Op.sum, *, stream: Stream | None = None) -> Any:
-        """Gives every rank the reduction of all ranks' elements; in place where `receive` is not given. Returns the
-        receive buffer."""
+        """Gives every rank the reduction of all ranks' elements; in place if `receive` is not given. Returns the receive
+        buffer."""
         sent = self._span(send, receive is None)
         received = sent if receive is None else self._span(receive, True)
         if sent.bytes != received.bytes:
@@ -329,14 +331,14 @@ class Communicator(Handle):
         finally:
             keep(stream, sent, received)
         if result:
-            # Not before the call, where it would cost: the library refuses none as well.
+            # This is not checked before the call, where it would cost time: the library also refuses a closed one.
             self._open()
             raise failure(result)
         return send if receive is None else receive
 
     def all_gather(self, send: Any, receive: Any, *, stream: Stream | None = None) -> Any:
-        """Gives every rank the elements of all, in rank order. In place, each rank as it likes, `send` is None: the
-        rank's block of `receive`. Returns the receive buffer."""
+        """Gives every rank the elements of all, in rank order. A rank that passes None for `send` calls in place: it sends its
+        block of `receive`. Returns the receive buffer."""
         received = self._span(receive, True)
         sent = self._block(received) if send is None else self._span(send, False)
         if received.bytes != sent.bytes * self.world:
@@ -345,8 +347,8 @@ class Communicator(Handle):
         return receive
 
     def reduce_scatter(self, send: Any, receive: Any = None, op: Op = Op.sum, *, stream: Stream | None = None) -> Any:
-        """Gives rank r the reduction of all ranks' block r. In place, each rank as it likes, where `receive` is not
-        given: the rank's block of `send`. Returns the receive buffer."""
+        """Gives rank r the reduction of all ranks' block r. Without `receive` a rank calls in place: it receives into its block
+        of `send`. Returns the receive buffer."""
         sent = self._span(send, receive is None)
         received = self._block(sent) if receive is None else self._span(receive, True)
         if sent.bytes != received.bytes * self.world:
@@ -358,8 +360,8 @@ class Communicator(Handle):
         return send if receive is None else receive
 
     def all_to_all(self, send: Any, receive: Any = None, *, stream: Stream | None = None) -> Any:
-        """Exchanges blocks: block r of rank s becomes block s of rank r. In place, on all ranks or on none, where `receive`
-        is not given. Returns the receive buffer."""
+        """Exchanges blocks: block r of rank s becomes block s of rank r. All ranks call in place, without `receive`, or none
+        does. Returns the receive buffer."""
         sent = self._span(send, receive is None)
         received = sent if receive is None else self._span(receive, True)
         if sent.bytes != received.bytes:
@@ -378,9 +380,9 @@ class Communicator(Handle):
         receive_offsets: Sequence[int] | None = None,
         stream: Stream | None = None,
     ) -> Any:
-        """Exchanges blocks that have lengths of their own: `send_counts[r]` elements go to rank r, `receive_counts[r]` come
-        from there. Blocks are one behind the other, unless offsets, in elements, are given. Out of place.
-        Returns the receive buffer."""
+        """Exchanges blocks whose lengths may differ: `send_counts[r]` elements go to rank r, `receive_counts[r]` come from it.
+        Blocks are one behind the other, unless offsets, in elements, are given. The call is out of place. Returns the receive
+        buffer."""
         sent, received = self._span(send, False), self._span(receive, True)
         dtype, each = common(sent, received)
         size, arrays = item_bytes(received), []
@@ -403,9 +405,10 @@ class Communicator(Handle):
         receive_offsets: Sequence[int] | None = None,
         stream: Stream | None = None,
     ) -> Any:
-        """Gives every rank the elements of all, of which each sends a number of its own: `receive_counts[r]` come from rank r,
-        and this rank's are all of `send`. Blocks of `receive` are one behind the other, unless offsets, in elements, are given.
-        In place, each rank as it likes, `send` is None: the rank's block of `receive`. Returns the receive buffer."""
+        """Gives every rank the elements of all, where ranks may send different numbers of elements: `receive_counts[r]` come
+        from rank r, and this rank's are all of `send`. Blocks of `receive` are one behind the other, unless offsets, in
+        elements, are given. A rank that passes None for `send` calls in place: it sends its block of `receive`. Returns the
+        receive buffer."""
         received = self._span(receive, True)
         sent = received if send is None else self._span(send, False)
         dtype, each = common(sent, received)
@@ -413,7 +416,7 @@ class Communicator(Handle):
         counts, offsets = extents("receive", receive_counts, receive_offsets, received.bytes // size, self.world, each)
         count, item = counts[self.rank], element_bytes(dtype)
         if send is None:
-            # A block of nothing may be said to be anywhere; in place is what lies in the buffer.
+            # The offset of an empty block may be anywhere; only an address inside the buffer is in place.
             sent = received._replace(address=received.address + (offsets[self.rank] * item if count else 0))
         elif sent.bytes != count * item:
             raise InvalidArgumentError(
@@ -434,8 +437,8 @@ class Communicator(Handle):
     def reduce(
         self, send: Any, receive: Any = None, op: Op = Op.sum, root: int = 0, *, stream: Stream | None = None
     ) -> Any:
-        """Gives the root the reduction of all ranks' elements, in place where its `receive` is not given; those of the
-        others do not count. Returns the root's receive buffer, None on others."""
+        """Gives the root the reduction of all ranks' elements, in place if it gives no `receive`; the other ranks' `receive`
+        does not count. Returns the root's receive buffer, None on others."""
         at_root = root == self.rank
         sent = self._span(send, at_root and receive is None)
         received = sent if receive is None else self._span(receive, True)
@@ -449,8 +452,8 @@ class Communicator(Handle):
         return (send if receive is None else receive) if at_root else None
 
     def gather(self, send: Any, receive: Any = None, root: int = 0, *, stream: Stream | None = None) -> Any:
-        """Gives the root the elements of all, in rank order; the others need no receive buffer. The root's `send` may be
-        None: its block of `receive`. Returns the root's receive buffer, None on others."""
+        """Gives the root the elements of all, in rank order; the others need no receive buffer. If the root's `send` is None,
+        it is the root's block of `receive`. Returns the root's receive buffer, None on others."""
         if root != self.rank:
             sent = self._span(send, False)
             self._move("antiphon_gather", sent, None, sent.bytes, stream, number("root", root))
@@ -463,8 +466,8 @@ class Communicator(Handle):
         return receive
 
     def scatter(self, send: Any, receive: Any = None, root: int = 0, *, stream: Stream | None = None) -> Any:
-        """Gives rank r block r of the root's elements; the others need no send buffer. The root's `receive` may be None: its
-        block of `send`. Returns the receive buffer."""
+        """Gives rank r block r of the root's elements; the others need no send buffer. If the root's `receive` is None, it is
+        the root's block of `send`. Returns the receive buffer."""
         if root != self.rank:
             received = self._span(receive, True)
             self._move("antiphon_scatter", None, received, received.bytes, stream, number("root", root))
@@ -477,9 +480,9 @@ class Communicator(Handle):
         return send if receive is None else receive
 
     def send(self, buffer: Any, peer: int, *, stream: Stream | None = None) -> None:
-        """Sends the buffer to a peer, which calls `receive` with one of the same size and type. Without a stream it
-        returns when the peer has received; so ranks that send to each other do it by `send_receive`, or in a `group`. Transfers
-        between two ranks are made in the same order on both."""
+        """Sends the buffer to a peer, which calls `receive` with one of the same size and type. Without a stream it returns
+        when the peer has received, so ranks that send to each other must do it by `send_receive`, or in a `group`. Both ranks
+        must make the transfers between them in the same order."""
         own = self._span(buffer, False)
         dtype, _ = common(own, own)
         count = own.bytes // element_bytes(dtype)
@@ -498,15 +501,15 @@ class Communicator(Handle):
         return buffer
 
     def send_receive(self, send: Any, dest: int, receive: Any, source: int, *, stream: Stream | None = None) -> Any:
-        """Sends a buffer to rank `dest` while it receives into another from rank `source`, as in a ring or between neighbours: no order
-        of ranks is a deadlock. Either may be this rank itself, if both are. For more than one of each there is `antiphon.group()`.
-        Returns the receive buffer."""
+        """Sends a buffer to rank `dest` while it receives into another from rank `source`, as in a ring or between neighbours;
+        it cannot deadlock, whatever the order of ranks. `dest` may be this rank itself if `source` is too. For more transfers
+        than one of each use `antiphon.group()`. Returns the receive buffer."""
         with group():
             self.send(send, dest, stream=stream)
             return self.receive(receive, source, stream=stream)
 
     def _block(self, whole: Span) -> Span:
-        """This rank's block of a buffer that has one for each."""
+        """This rank's block of a buffer that has one for each rank."""
         size, rest = divmod(whole.bytes, self.world)
         if rest or size % item_bytes(whole):
             raise InvalidArgumentError(
@@ -531,7 +534,7 @@ _default_lock = threading.Lock()
 
 
 def default() -> Communicator:
-    """The communicator of the functions of the package: that of the environment, made at the first call."""
+    """The communicator that the functions of the package use: that of the environment, made at the first call."""
     global _default
     if _default is None:
         with _default_lock:
@@ -541,6 +544,6 @@ def default() -> Communicator:
 
 
 def set_default(communicator: Communicator | None) -> None:
-    """Has the functions of the package use another communicator."""
+    """Makes the functions of the package use another communicator."""
     global _default
     _default = communicator

@@ -1,4 +1,4 @@
-"""Plans that are loaded, and what loads and runs them: the half of `antiphon.plan.Executor` that knows the library."""
+"""Loaded plans, and what loads and runs them: the half of `antiphon.plan.Executor` that knows the library."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class _Executor(Handle):
 
 
 class _Kept(Handle):
-    """A communicator, though somebody closes it."""
+    """A communicator that stays usable here though somebody closes it."""
 
     def __init__(self, handle: Owned) -> None:
         self._own(handle)
 
 
 class _Lent:
-    """One that the library destroys itself."""
+    """An executor that the library itself destroys."""
 
     def __init__(self, handle: Owned) -> None:
         self._handle = handle
@@ -67,7 +67,7 @@ class _Lent:
 
 
 class Lane:
-    """The stream of a GPU that all runs of a lent executor are on; likewise lent."""
+    """The stream of a GPU on which all runs of a lent executor are; it is lent too."""
 
     def __init__(self, handle: Owned, native: int) -> None:
         self._handle, self._native = handle, native
@@ -79,7 +79,7 @@ class Lane:
     def queue(self, _: Stream | None, *used: Span | None) -> Owned:
         """Its handle, for buffers that name no other stream."""
         for named in {part.stream for part in used if part is not None and part.stream is not None}:
-            # The default stream has two numbers.
+            # The default stream may be called 0 or 1.
             if (named or 1) != (self._native or 1):
                 raise InvalidArgumentError(
                     f"cannot run a plan over an array of stream {named:#x}: allowed those of the call's, {self._native:#x}"
@@ -91,8 +91,8 @@ class Loader:
     """Loads each plan once, by its content, and runs what is loaded."""
 
     def __init__(self, over: Communicator | Owned, lane: Lane | None = None) -> None:
-        """Over a communicator; or with an executor that the library takes back, which is used no longer than it lasts, and on a
-        GPU with a stream."""
+        """Makes a loader over a communicator; or with an executor that the library lends, which must not be used once the
+        library has taken it back, and on a GPU with a `lane`."""
         self._executor: _Executor | _Lent
         self._span: Callable[[Any, bool], Span] = span
         self._queue: Callable[..., Owned | None] = queue
@@ -103,7 +103,7 @@ class Loader:
                 self._span, self._queue = lane.span, lane.queue
         else:
             if over._on_device:
-                # It may be closed before this is, as on the host.
+                # The communicator may be closed before this is, as on the host.
                 kept = _Kept(over._open())
                 self._span = device_span
                 self._adopt = lambda native: adopted(kept._open(), native)
@@ -120,12 +120,12 @@ class Loader:
         return self._once(content, "antiphon_plan_load_bytes", content, len(content))
 
     def load_name(self, name: str, in_place: bool, root: int) -> LoadedPlan:
-        """A built-in algorithm's, loaded once."""
+        """The plan of a built-in algorithm, loaded once."""
         place = int(in_place), number("root", root)
         return self._once((name, *place), "antiphon_plan_load_name", name.encode(), *place)
 
     def reset(self) -> None:
-        """Forgets what is loaded; what others have of it, runs that are under way too, goes on."""
+        """Forgets what is loaded; loaded plans that others hold, and runs under way, are not affected."""
         with self._lock:
             self._loaded.clear()
 
@@ -163,7 +163,7 @@ class Loader:
                 )
         if not isinstance(stream, Stream):
             if stream:
-                # The application's: calls go on in it when this one is given back.
+                # A stream of the application: calls in it go on when the adopted one is given back.
                 if self._adopt is None:
                     raise UnsupportedError(
                         f"cannot execute on stream {stream!r:.40}: the communicator is on the host; "
@@ -204,7 +204,8 @@ class Loader:
 
 
 def _one_type(*sides: tuple[Span, Any]) -> int:
-    """The type of the elements of a plan's buffers. Bits of a type that NumPy lacks may be beside a buffer that says the type."""
+    """The type of the elements of a plan's buffers. If one buffer names a type that NumPy lacks, the other may hold its bits as
+    whole numbers."""
     dtype = next((span.dtype for span, _ in sides if span.dtype is not None), None)
     if dtype is None or any(span.dtype != dtype and (span.dtype is not None or not _bits(holder, dtype)) for span, holder in sides):
         raise InvalidArgumentError(
@@ -215,7 +216,7 @@ def _one_type(*sides: tuple[Span, Any]) -> int:
 
 
 def _bits(holder: Any, dtype: int) -> bool:
-    """Whether an object's elements are whole numbers without a sign that are as long as those of a type."""
+    """Whether an object's elements are unsigned whole numbers as long as elements of the type."""
     said = getattr(holder, "dtype", None)
     return name_of(said) == f"uint{8 * element_bytes(dtype)}" and getattr(said, "isnative", True)
 

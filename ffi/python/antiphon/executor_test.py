@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 TYPES = {"float16": (2, 2.0**-10), "bfloat16": (2, 2.0**-7), "float32": (4, 2.0**-23), "int32": (4, 0.0)}
-"""Bytes of an element, and the distance of 1 to the number after it."""
+"""For each type the bytes of an element, and the distance from 1 to the next larger number."""
 
 LAUNCHED = (
     ("ANTIPHON_RANK", "ANTIPHON_WORLD"),
@@ -32,7 +32,7 @@ LAUNCHED = (
     ("PMI_RANK", "PMI_SIZE"),
     ("SLURM_PROCID", "SLURM_STEP_ID"),
 )
-"""What launchers leave in the environment of their ranks."""
+"""The variables that launchers set in the environment of their ranks."""
 
 SHORT = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 """Shorter names of types."""
@@ -120,12 +120,12 @@ class Job:
         return {"allgather": (part, whole), "reducescatter": (whole, part)}.get(self.collective, (whole, whole))
 
     def source(self, rank: int) -> int:
-        """From whom a rank receives in a sendrecv."""
+        """The rank from which a rank receives in a sendrecv."""
         return (rank - self.split_mask - 1) % self.world
 
 
 class Numbers:
-    """Buffers of a type of elements, as NumPy can hold them: bfloat16 by its bits."""
+    """Makes buffers of a type of elements in a form that NumPy can hold: bfloat16 as its bits."""
 
     def __init__(self, dtype: str) -> None:
         try:
@@ -141,7 +141,7 @@ class Numbers:
         return self.np.zeros(count, self.raw)
 
     def fill(self, rank: int, iteration: int, count: int) -> Any:
-        """Numbers that a rank has in an iteration: whole ones up to 1024, or fractions below 1, of the type."""
+        """The numbers of the type that a rank has in an iteration: whole ones up to 1024, or fractions below 1."""
         np = self.np
         state = np.arange(count, dtype="uint32") + np.uint32((rank * 40503 + iteration * 977 + 1) & 0xFFFFFFFF)
         for _ in range(2):
@@ -151,25 +151,25 @@ class Numbers:
         return self.store((state >> np.uint32(8)).astype("float32") * np.float32(2.0**-24))
 
     def store(self, values: Any) -> Any:
-        """Numbers of float32 as the type's, cut off where they have more digits."""
+        """Converts float32 numbers to the type: cut off for bfloat16, rounded for other floats."""
         if self.dtype == "bfloat16":
             return (values.view("uint32") >> self.np.uint32(16)).astype("uint16")
         return values.astype(self.raw)
 
     def load(self, raw: Any) -> Any:
-        """The type's numbers as float64."""
+        """Converts numbers of the type to float64."""
         if self.dtype == "bfloat16":
             return (raw.astype("uint32") << self.np.uint32(16)).view("float32").astype("float64")
         return raw.astype("float64")
 
     def wrong(self, got: Any, expected: Any, ranks: int) -> int:
-        """How many are further from what they should be than `ranks` roundings explain."""
+        """How many numbers are further from the expected ones than `ranks` roundings explain."""
         allowed = TYPES[self.dtype][1] * ranks * (1 + abs(expected))
         return int((~(abs(self.load(got) - expected) <= allowed)).sum())
 
 
 def expected(job: Job, numbers: Numbers, rank: int, iteration: int) -> Any:
-    """What a rank's receive buffer has after a run."""
+    """What a rank's receive buffer should hold after a run."""
     sends, receives = job.counts()
 
     def of(other: int) -> Any:
@@ -188,7 +188,7 @@ def expected(job: Job, numbers: Numbers, rank: int, iteration: int) -> Any:
 
 
 def buffers(job: Job, place: OnHost | OnDevice, rank: int) -> list[tuple[Any, Any]]:
-    """Send and receive buffers: a pair, or two that are used in turn."""
+    """Send and receive buffers: one pair, or two pairs that are used in turn."""
     sends, receives = job.counts()
     if not job.in_place:
         pairs = 2 if job.collective == "sendrecv" else 1
@@ -200,7 +200,7 @@ def buffers(job: Job, place: OnHost | OnDevice, rank: int) -> list[tuple[Any, An
 
 
 def run(options: argparse.Namespace, communicator: Communicator, driver: Driver | None) -> bool:
-    """Checks and times the plan on one rank; whether its results were right."""
+    """Checks and times the plan on one rank; returns whether the results were right."""
     from antiphon.plan import ExecutionPlan, Executor, PacketType
 
     rank, world = communicator.rank, communicator.world
@@ -224,7 +224,7 @@ def run(options: argparse.Namespace, communicator: Communicator, driver: Driver 
         send, receive = pairs[iteration % len(pairs)]
         got = place.checked(send, receive, numbers.fill(rank, iteration, send.size))
         wrong += numbers.wrong(got, expected(job, numbers, rank, iteration), world)
-        # What is still being read by a peer is not filled again.
+        # A buffer that a peer may still read must not be filled again.
         communicator.barrier()
     if total := place.total(wrong):
         sys.stderr.write(f"Rank: {rank} wrong elements: {wrong}, on all ranks: {total}\n")
@@ -236,7 +236,7 @@ def run(options: argparse.Namespace, communicator: Communicator, driver: Driver 
 
     elapsed = place.seconds(round, options.n_graph_iters) / (options.n_iters * options.n_graph_iters)
     received = pairs[0][1].nbytes
-    # In one piece: ranks share the terminal.
+    # Written in one piece, since ranks share the terminal.
     sys.stdout.write(
         f"Rank: {rank} Execution time: {elapsed * 1e6:.3f} us, data size: {received} bytes data type: {job.dtype} "
         f"bandwidth: {received / elapsed / (1 << 30):.2f} GB/s, packet type: {packets.name}\n"
@@ -247,7 +247,7 @@ def run(options: argparse.Namespace, communicator: Communicator, driver: Driver 
 
 
 def start(arguments: list[str], path: str) -> int:
-    """Starts the plan's ranks as processes of this host; the exit status of the first that failed."""
+    """Starts the plan's ranks as processes of this host; returns the exit status of the first that failed."""
     with open(path, encoding="utf-8") as file:
         world = len(json.load(file)["gpus"])
     place = f"antiphon-{secrets.token_hex(16)}"
@@ -265,7 +265,7 @@ def start(arguments: list[str], path: str) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the command; returns the exit status: 0 if all results were right, 1 if not, 2 if it makes no sense."""
+    """Runs the command; returns the exit status: 0 if all results were right, 1 if not, 2 if the arguments make no sense."""
     from antiphon.communicator import Communicator
     from antiphon.errors import AntiphonError
 

@@ -1,4 +1,4 @@
-"""Plans to run: what they hold, which of them a call uses, and what runs them."""
+"""Plans to run: their contents, the registry from which calls choose them, and the executor that runs them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class DataType(Enum):
     uint8 = 9
     float8_e4m3b15 = 10
     auto = 255
-    # Those that the format's runtime lacks.
+    # The types that the format's runtime lacks.
     float64 = 256
     int8 = 257
     int64 = 258
@@ -123,7 +123,7 @@ class ExecutionPlan:
 
 @dataclass(frozen=True)
 class Constraint:
-    """Where a plan, or code, fits; what is not said fits every call."""
+    """The calls that a plan or code is for; what is left open limits nothing."""
 
     world_size: int = 0
     """Number of ranks."""
@@ -132,10 +132,11 @@ class Constraint:
     dtypes: tuple[DataType, ...] = ()
     """Types of elements."""
     ops: tuple[Op, ...] = ()
-    """Reductions. Those that are listed take the place of what the plan says; with none listed, a plan that says none serves
-    all, and one that says one serves that one alone."""
+    """Reductions. Those that are listed take the place of what the plan says; if none is listed, a plan that names none serves
+    all, and one that names one serves only that one."""
     root: int | None = None
-    """The root. A plan of broadcast, reduce, gather or scatter is written for one, and serves no call unless it is said which."""
+    """The root. A plan of broadcast, reduce, gather or scatter is written for one, and serves no call unless this says
+    which."""
 
 
 @dataclass(frozen=True)
@@ -149,9 +150,9 @@ class PlanHandle:
     plan: ExecutionPlan
     """The plan itself."""
     tags: Any = field(default_factory=set, hash=False)
-    """What its author said of it, for selectors."""
+    """Tags that its author gave it, for selectors."""
     constraint: Constraint = Constraint()
-    """Where it fits."""
+    """The calls that it is for."""
 
 
 @dataclass(frozen=True)
@@ -163,20 +164,20 @@ class Request:
     world_size: int
     """Number of ranks."""
     n_ranks_per_node: int
-    """Ranks of a node; 1, unless consecutive ranks are on each, equally many."""
+    """Ranks of a node; 1 unless each node has consecutive ranks, equally many on each."""
     send_buffer: int
-    """Address of the input; 0 where nothing is called."""
+    """Address of the input; 0 if no call is being made."""
     recv_buffer: int
-    """Address of the output; 0 where nothing is called."""
+    """Address of the output; 0 if no call is being made."""
     message_size: int
-    """Bytes of the larger buffer, such as the input of a reducescatter; but of an allgather those of a rank's part, its input, as
-    programs written for the format's own package say it. Of an alltoallv or allgatherv it is 0, since each rank knows its own blocks
-    alone."""
+    """Bytes of the larger buffer, such as the input of a reducescatter; but for an allgather, bytes of the input, a rank's
+    part, as in programs written for the format's own package. It is 0 for an alltoallv or allgatherv, since each rank knows
+    only its own blocks."""
     dtype: DataType = DataType.auto
     """Type of the elements."""
     hints: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """What the caller adds. A call by name adds `op`, an `Op` or None, `root`, `in_place`, and `tags`, those that the communicator
-    asks for."""
+    """What the caller adds. A call by name adds `op`, an `Op` or None, `root`, `in_place`, and `tags`, which are those that the
+    communicator asks for."""
 
     def _nodes(self) -> int:
         """How many nodes the ranks are on."""
@@ -185,7 +186,7 @@ class Request:
             raise InvalidArgumentError(
                 f"cannot select a plan for {self.world_size} ranks with {self.n_ranks_per_node} on a node: allowed 1 or more"
             )
-        # Of nodes with different numbers of ranks, each rank counts as one.
+        # If nodes have different numbers of ranks, each rank counts as a node.
         return self.world_size if self.world_size % per_node else self.world_size // per_node
 
     def _larger(self) -> int:
@@ -193,8 +194,8 @@ class Request:
         return self.message_size * (self.world_size if self.collective == "allgather" else 1)
 
     def _in_place(self) -> bool | None:
-        """Whether input and output are the same memory, by the collective's convention; None if that is not known, or says
-        nothing."""
+        """Whether input and output are the same memory, by the collective's convention; None if that is not known, or makes no
+        difference."""
         if self.collective in ("broadcast", "reduce"):
             return None
         if "in_place" in self.hints:
@@ -227,7 +228,7 @@ class ExecutionPlanRegistry:
     _selector: Selector | None
     _default_selector: Selector | None
     _wanted: threading.local
-    """What this thread selects for, while it does."""
+    """The request for which this thread selects at the moment, if any."""
 
     def __new__(cls) -> ExecutionPlanRegistry:
         with cls._lock:
@@ -239,10 +240,10 @@ class ExecutionPlanRegistry:
             return cls._the
 
     def register_plan(self, plan: PlanHandle) -> None:
-        """Adds a plan, in place of one with its id; it is then the one that was registered last, which goes first. Each
-        communicator verifies it when a call is first served by it.
+        """Adds a plan, in place of one with its id; it is then the one that was registered last, which is considered first.
+        Each communicator verifies it when it first serves a call there.
 
-        Raises InvalidPlanError for a plan that is none, InvalidArgumentError for a constraint that contradicts it, and for a
+        Raises InvalidPlanError for an invalid plan, InvalidArgumentError for a constraint that contradicts the plan, and for a
         plan of sendrecv, whose calls are served by what is built in.
         """
         if not isinstance(plan, PlanHandle):
@@ -271,9 +272,9 @@ class ExecutionPlanRegistry:
         """Sets the function that is asked first about every call by name of this process; None for none.
 
         It takes the registered plans by collective, and the call, and returns one of them, or None, which leaves the choice to
-        `set_default_selector`'s, and then to the rules. It is called on the thread that makes the call, on several at a
-        time, and may not make calls itself. It must choose alike on all ranks. What it raises, and an answer that does not
-        fit, are errors of the call.
+        `set_default_selector`'s, and then to the rules. It is called on the thread that makes the call, possibly on several at
+        a time, and must not make calls itself. It must choose alike on all ranks. If it raises, or chooses a plan that does not
+        fit, the call fails.
         """
         with self._lock:
             self._selector = selector
@@ -290,13 +291,13 @@ class ExecutionPlanRegistry:
         return self._plans.get(id)
 
     def select(self, **request: Any) -> PlanHandle | None:
-        """The plan of these by which a call would be served, whose arguments are those of `Request`; None if something else would
-        serve it, or nothing. Nothing is called, but a selector is asked. The library decides, by its rules, but for a tuning
-        table and installed plans, which `Communicator.explain` has.
+        """The registered plan that would serve a call, given by the arguments of `Request`; None if something else would serve
+        it, or nothing. No call is made, but a selector is asked. The library decides by its rules, but considers neither a
+        tuning table nor installed plans; `Communicator.explain` considers both.
 
-        Of what the request does not say elements are float32, and the call is out of place, as `Communicator.explain` has it;
-        its hints may say `op`, `root`, `in_place`, `tags` and `reproducible`. Raises InvalidArgumentError where a selector fails,
-        or its answer does not fit, and for ranks that are not equally many on each node.
+        Unless the request says otherwise, elements are float32 and the call is out of place, as for `Communicator.explain`; its
+        hints may give `op`, `root`, `in_place`, `tags` and `reproducible`. Raises InvalidArgumentError if a selector fails, or
+        its answer does not fit, and if the nodes do not have equally many ranks.
         """
         wanted = Request(**request)
         question = _question(wanted)
@@ -327,19 +328,19 @@ class ExecutionPlanRegistry:
         return None
 
     def _tell(self) -> None:
-        """Has the library ask here, where there is a selector."""
+        """Makes the library ask this registry if it has a selector."""
         asks = self._selector is not None or self._default_selector is not None
         _registry.set_selector(self._choose if asks else None)
 
     def _choose(self, question: _abi.Question) -> str | None:
         """The selectors' answer to the library."""
-        # Who selects says more than the library passes on.
+        # A request of `select` says more than the library passes on.
         chosen = self._ask(getattr(self._wanted, "request", None) or _request(question))
         return None if chosen is None else _name(chosen)
 
 
 def _name(plan: PlanHandle) -> str:
-    """What the library calls a plan; ids alone say nothing to people."""
+    """The library's name of a plan. It has the plan's own name too, since ids alone mean nothing to people."""
     return f"{plan.name}#{plan.id}"
 
 
@@ -418,7 +419,7 @@ def set_selector(selector: Selector | None) -> None:
 
 
 class Executor:
-    """What loads plans and runs them over a communicator."""
+    """Loads plans and runs them over a communicator."""
 
     @spelled(comm="communicator")
     def __init__(self, communicator: Communicator) -> None:
@@ -430,13 +431,13 @@ class Executor:
                 f"cannot run plans over {communicator!r:.80}: allowed a Communicator, as CommGroup(...).communicator is"
             )
         self.communicator = communicator
-        """What it runs over."""
+        """The communicator that it runs over."""
         self._loader = Loader(communicator)
 
     def load(self, plan: ExecutionPlan | PlanHandle) -> LoadedPlan:
         """The plan, checked, verified and ready to run; each is loaded once.
 
-        Raises PlanRefutedError for one that is shown to go wrong, InvalidPlanError for one that is none or is for another
+        Raises PlanRefutedError for a plan that is shown to go wrong, InvalidPlanError for one that is invalid or is for another
         number of ranks.
         """
         return self._loader.load(plan.plan if isinstance(plan, PlanHandle) else plan)
@@ -480,9 +481,10 @@ class Executor:
     ) -> None:
         """Runs a plan, by addresses or buffers, sizes in bytes, and a type of elements; reductions are the plan's own.
 
-        The format's own package calls them `send_buff`, `recv_buff`, `send_buff_size`, `recv_buff_size` and `data_type`, which are
-        taken, too. `rank` is that of the communicator. With 0 for a stream it is complete on return; another one is a `Stream`.
-        `packet_type` is taken and has no effect: how packets lie in scratch is the engine's own affair.
+        The names of the format's own package, `send_buff`, `recv_buff`, `send_buff_size`, `recv_buff_size` and `data_type`, are
+        taken too. `rank` is that of the communicator. With 0 for `stream` it is complete on return; else `stream` is a
+        `Stream`, or on a GPU the number of one of the application's. `packet_type` is taken and has no effect: how packets lie
+        in scratch is the engine's own affair.
         """
         if rank != self.communicator.rank:
             raise ValueError(f"cannot execute as rank {rank}: allowed {self.communicator.rank}, the communicator's")

@@ -1,4 +1,4 @@
-"""Algorithms that are ready, by name: functions for `jit.compile`, which return their program; and the default plans.
+"""Ready-made algorithms, by name: functions for `jit.compile`, which return their program; and the default plans.
 
 `allreduce_multi_nodes`, `allgather_multi_nodes` and `reducescatter_multi_nodes` are those of `antiphon.default_algos`. `DEFAULTS`
 are the plans that `python -m antiphon install` writes.
@@ -38,7 +38,7 @@ def allreduce_nvls(name: str, num_ranks: int) -> CollectiveProgram:
         channels = {rank: [MemoryChannel(peer, rank) for peer in ranks if peer != rank] for rank in ranks}
         for rank in ranks:
             own = Rank(rank).get_input_buffer()[rank : rank + 1]
-            # All inputs are there before any is loaded, and all sums before any rank goes on.
+            # All inputs must be there before any is loaded, and all sums before any rank goes on.
             for channel in channels[rank]:
                 channel.signal(tb=0, data_sync=SyncType.none, relaxed=True)
             for channel in channels[rank]:
@@ -54,12 +54,12 @@ def allreduce_nvls(name: str, num_ranks: int) -> CollectiveProgram:
 
 @dataclass(frozen=True)
 class DefaultPlan:
-    """A plan that is installed: an allreduce in place over nodes of eight ranks, for some sizes of messages."""
+    """A default plan: an allreduce in place over nodes of eight ranks, for some sizes. It serves no calls by itself."""
 
     spec: AlgoSpec
-    """What it says of itself."""
+    """Its specification."""
     thread_block_group_size: int
-    """Thread blocks that work for each other rank of a node."""
+    """Number of thread blocks that work for each other rank of a node."""
 
     def program(self) -> CollectiveProgram:
         """Its program."""

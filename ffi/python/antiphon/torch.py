@@ -6,8 +6,8 @@
 A process group has a communicator, and a thread that makes its calls in order; what a call returns is done when the thread
 has made it. Sends and receives have a communicator and a thread for each pair, direction and tag, so that they wait for
 nobody but their partner. These stay until the group ends, with up to six descriptors each between ranks of a node: so programs do well to use
-few tags, and the same ones again. For tensors of a GPU there is a communicator more, and a stream (`_torch_streams`) in the place of the
-thread; sends and receives have both.
+few tags, and the same ones again. For tensors on a GPU there is another communicator, with a stream (`_torch_streams`) in place
+of the thread; sends and receives have both.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ _OPS = [
 
 
 _groups: weakref.WeakSet[AntiphonProcessGroup] = weakref.WeakSet()
-"""Those that somebody refers to."""
+"""The groups that somebody still refers to."""
 
 
 def _forked() -> None:
-    """This process was forked: what its parent made, and goes on using, refuses calls here."""
+    """Called in a forked process: the groups that its parent made, and goes on using, refuse calls here."""
     for group in _groups:
         group._leave_behind(forked())
     leave_behind(forked())
@@ -72,12 +72,12 @@ def _end() -> None:
     try:
         for group in () if ends_by_exception() else list(_groups):
             group._shut()
-    finally:  # Whatever interrupts it.
+    finally:  # Also if something interrupts the loop.
         threads.rest(patience())
 
 
 class _Together(threading.local):
-    """What is called together, of each thread: what another one calls meanwhile is its own."""
+    """The calls that a thread makes together; what another thread calls meanwhile is not part of them."""
 
     works: list[Any] | None = None
     """The works so far; None while calls are made one by one."""
@@ -87,8 +87,8 @@ _Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
 def _called(name: str) -> Callable[[_Call], _Call]:
-    """A call, as profilers name it, whose work is waited for with others where calls are made together. One that is refused ends that:
-    nobody may come to do so."""
+    """Decorates a call: profilers see it as `name`, and its work joins the others where calls are made together. A refused call
+    ends that, since perhaps nobody else will."""
 
     def decorated(call: _Call) -> _Call:
         @functools.wraps(call)
@@ -138,7 +138,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         self._transfers: dict[Any, Lane] = {}
         self._lanes: dict[Any, Lane | Line | Meeting] = {"host": self._host}
         self._refused: AntiphonError | None = None
-        # Held while a lane is looked up or begun, and to say that there shall be no more; never while others are waited for.
+        # Held while a lane is looked up or begun, and while it is noted that no more may be; never while waiting for ranks.
         self._beginning = threading.RLock()
         self._together = _Together()
         self._named = self._described = ""
@@ -154,7 +154,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     _get_backend_name = getBackendName
     name = getBackendName
 
-    # By these later releases name a group, and find it again.
+    # Later releases of PyTorch name a group by these, and find it again.
 
     def setGroupName(self, name: str) -> None:
         """Gives the group a name, as PyTorch does."""
@@ -172,7 +172,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         """What the group is for; empty where nobody said."""
         return self._described
 
-    # What later releases ask a group's backends, which is the group itself.
+    # Later releases ask these of a group's backend, which here is the group itself.
     supports_splitting = False
     supports_coalescing = False
 
@@ -184,8 +184,8 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
     @property
     def _device_types(self) -> list[Any]:
-        """The kinds of devices whose tensors it takes. None until PyTorch knows the group: of one that it is about to make, and that has
-        some, its flight recorder asks what only backends in C++ say."""
+        """The kinds of devices whose tensors it takes. Empty until PyTorch knows the group: if a group that it is about to make
+        has some, its flight recorder asks for what only backends in C++ have."""
         return [torch.device("cpu"), torch.device("cuda")] if self in dist.distributed_c10d._world.pg_map else []
 
     def shutdown(self) -> None:
@@ -217,13 +217,13 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def _begin(self) -> Iterator[None]:
-        """In it lanes are begun, unless the group was aborted or destroyed, which ends all that were begun before, or is broken."""
+        """Lanes are begun inside it. Raises if the group is broken, or was aborted or destroyed, which ended its lanes."""
         with self._beginning:
             self._check()
             yield
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Leaves it as it is, with a warning."""
+        """Leaves the time limit as it is, and warns."""
         warnings.warn(
             f"the time limit of a group of antiphon stays what it was made with, {self._timeout:g} s; make another by new_group",
             stacklevel=2,
@@ -237,7 +237,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         return SeveralWorks(works)
 
     def _submit(self, body: Body, result: Any, used: list[Side]) -> Any:
-        """Makes a call with tensors, where these are."""
+        """Makes a call where its tensors are: on the host, or on their GPU."""
         tensors = tensors_of(used)
         device = on_one_device(tensors)
         if device is None:
@@ -257,10 +257,10 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
             def all_come(communicator: Communicator) -> None:
                 communicator.broadcast(raw, 0)
-                # What waits here ends when the group does; the meeting that follows would go on.
+                # Waiting here ends when the group does; in the meeting that follows it would go on.
                 communicator.barrier()
 
-            # In order with the other calls of the group, and not by the store: who waits in that keeps transfers out.
+            # In order with the group's other calls, and not by the store: a thread that waits in that keeps transfers out.
             self._host.submit(all_come, None).wait()
             id, name = UniqueId(bytes(raw).rstrip(b"\0")), name_of_device(device)
             rank, size, limit = self._rank, self._size, self._timeout
@@ -392,7 +392,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         input_split_sizes: list[int],
         opts: Any = None,
     ) -> Any:
-        """Exchanges parts of tensors along the first axis: as long as each other, or as long as is said. All ranks say it, or none."""
+        """Exchanges parts of tensors along the first axis: equal ones, or of given sizes. All ranks give sizes, or none."""
         whole, source = Side(output_tensor), Side(input_tensor, given=True)
         sends, receives = parted(input_tensor, input_split_sizes, self._size), parted(output_tensor, output_split_sizes, self._size)
         even = not input_split_sizes and not output_split_sizes
@@ -466,7 +466,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         return self._submit(body, output_tensors, [side, *([whole] if whole else [])])
 
     def barrier(self, opts: Any = None) -> Any:
-        """Is done once all ranks have called it; of a group with tensors on GPUs, once what their streams had then is done."""
+        """Is done once all ranks have called it; in a group with tensors on GPUs, once their streams have come so far."""
         work = profiled("barrier", lambda: self._barrier(opts))
         work.limit = seconds_of(getattr(opts, "timeout", None))
         return work
@@ -480,8 +480,8 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
             return line.barrier(communicator)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """Returns when all ranks have called it; in time, or rank 0 says which have not: all of them, whatever `wait_all_ranks` says. They
-        meet by PyTorch's store, so that the group is whole afterwards."""
+        """Returns when all ranks have called it; if the time is over before, rank 0 names all that have not, whatever
+        `wait_all_ranks` says. They meet by PyTorch's store, so the group stays whole even then."""
         self._check()
         self._barriers += 1
         key = f"antiphon {self._secret} barrier {self._barriers}"
@@ -548,7 +548,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         def come(given_up: Callable[[], bool]) -> Communicator:
             def gone() -> bool:
-                # The other rank may be the one that is dead.
+                # If the group has lost a rank, it may be the other one.
                 if error := host.error():
                     raise error
                 return given_up()

@@ -1,6 +1,6 @@
 """The algorithms over several nodes that the format's DSL package ships: functions of an AlgoSpec to its program.
 
-All move packets, so that nobody signals: a rank waits for the packets themselves. Ranks of a node are consecutive, and
+All move packets, so they need no signals: a rank waits for the packets themselves. Ranks of a node are consecutive, and
 `spec.nranks_per_node` says how many they are.
 """
 

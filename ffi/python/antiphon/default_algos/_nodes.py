@@ -1,4 +1,4 @@
-"""What a spec says of ranks and nodes, and what of it cannot be."""
+"""Reads ranks and nodes from a spec, and refuses what the algorithms are not made for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ __all__ = ["groups", "nodes", "run"]
 
 
 def nodes(spec: AlgoSpec, kind: type[Collective], *, in_place: bool = False, one: bool = True) -> tuple[int, int]:
-    """The number of nodes, with `one` also of a single one, and of ranks on each; ValueError for what the algorithm is not made for."""
+    """The numbers of nodes and of ranks on each; ValueError if the algorithm is not for the spec. `one` allows a single
+    node."""
 
     def refuse(saw: object, allowed: object) -> ValueError:
         return ValueError(f"cannot make {spec.name!r} over several nodes: saw {saw}, allowed {allowed}")
@@ -36,12 +37,12 @@ def nodes(spec: AlgoSpec, kind: type[Collective], *, in_place: bool = False, one
 
 
 def groups(spec: AlgoSpec, size: int) -> int:
-    """The number of thread blocks in a group; ValueError if it is none."""
+    """The given number of thread blocks in a group; ValueError if it is less than 1."""
     if size < 1:
         raise ValueError(f"cannot make {spec.name!r}: saw thread_block_group_size {size}, allowed 1 or more")
     return size
 
 
 def run(buffer: BaseBuffer, start: int, size: int = 1) -> Chunk:
-    """So many chunks of a buffer."""
+    """`size` chunks of a buffer from chunk `start` on."""
     return buffer[start : start + size]

@@ -15,7 +15,8 @@ def allgather_multi_nodes(spec: AlgoSpec) -> CollectiveProgram:
     which hands it on to the others of that one. Thread block 0 sends between nodes; then one works for each
     other rank of the node, and one for each other node. On one node ranks send within it alone.
 
-    Raises ValueError for other collectives and protocols, chunk factors but 1, for ranks that do not fill nodes, and for one alone.
+    Raises ValueError for other collectives and protocols, for chunk factors other than 1, for ranks that do not fill nodes, and
+    for a single rank.
     """
     node_count, per_node = nodes(spec, AllGather)
     with CollectiveProgram.from_spec(spec) as program:

@@ -62,7 +62,7 @@ def allreduce_multi_nodes(spec: AlgoSpec, thread_block_group_size: int = 1) -> C
             rank.reduce(own, [mine[slots(0, other)] for other in others], tb_group=workers, packet=True)
             rank.copy_packets(mine[slots(0, place)], own, tb_group=workers)
 
-            # A port sends packets as they are and waits for none.
+            # A port sends packets as they are at that moment and waits for none.
             rank.barrier([0, *range(1, 1 + (per_node - 1) * size)])
             for other in far:
                 twin = other * per_node + place

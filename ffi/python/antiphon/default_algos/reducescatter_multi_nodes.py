@@ -20,12 +20,11 @@ __all__ = ["reducescatter_multi_nodes"]
 def reducescatter_multi_nodes(spec: AlgoSpec, thread_block_group_size: int = 1) -> CollectiveProgram:
     """Reduce-scatter in place of one node or more.
 
-    A rank adds up, for its place in every node, what the ranks of its own node have for the rank there, and sends the sum to
-    it. A group of `thread_block_group_size` thread blocks works for each other rank of the node, and one for
-    each node.
+    For each node, a rank adds up what the ranks of its own node have for the rank at its place there, and sends that rank the
+    sum. A group of `thread_block_group_size` thread blocks works for each other rank of the node, and one for each node.
 
-    Raises ValueError for other collectives and protocols, out of place, for chunk factors but 1, for ranks that do not
-    fill nodes, and for one alone.
+    Raises ValueError for other collectives and protocols, out of place, for chunk factors other than 1, for ranks that do not
+    fill nodes, and for a single rank.
     """
     node_count, per_node = nodes(spec, ReduceScatter, in_place=True)
     size = groups(spec, thread_block_group_size)
@@ -67,7 +66,7 @@ def reducescatter_multi_nodes(spec: AlgoSpec, thread_block_group_size: int = 1) 
                     packed = run(mine, owner * per_node + place)
                     rank.copy_packets(packed, chunk, tb_group=workers)
                     to = run(scratch[twin], spec.world_size + node)
-                    # Each block sends its part over a channel of its own: what two post to one has no order.
+                    # Each block sends its part over a channel of its own: what two blocks post to one channel has no order.
                     for block in own:
                         PortChannel(twin, me).read_put_packets(to, packed, tb=block, tb_group=workers)
     return program

@@ -1,4 +1,4 @@
-"""What programs take for arguments that they leave out, while `jit.compile` makes one."""
+"""Defaults for the arguments that a program leaves out while `jit.compile` makes it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def defaults() -> Mapping[str, Any]:
 
 @contextmanager
 def use(arguments: Mapping[str, Any]) -> Iterator[None]:
-    """Makes them what programs take that are made inside the `with`."""
+    """Makes these the defaults of programs that are made inside the `with`."""
     token = _DEFAULTS.set(arguments)
     try:
         yield

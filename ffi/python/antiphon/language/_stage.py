@@ -1,4 +1,4 @@
-"""Which stage of the language a program is written in, where a call means something else in another one."""
+"""Finds the stage of the language in which a program is written, for calls that mean different things in different stages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _uses(code: CodeType, names: dict[str, object]) -> bool:
 
 
 def caller_is_middle() -> bool:
-    """Whether the author's code that is being run, of the module that calls, uses a name that only the middle stage has."""
+    """Whether the code that is being run in the author's module that calls uses a name that only the middle stage has."""
     frame: FrameType | None = sys._getframe(1)
     theirs: dict[str, object] | None = None
     while frame is not None:

@@ -19,7 +19,7 @@ from antiphon.language.internal.types import (
 )
 from antiphon.language.thread_block_group import ThreadBlockGroup
 
-# What channels take and give is here, too: programs import it from here, often by star.
+# The types that channels take and return are here too: programs import them from here, often by star.
 __all__ = [
     "BufferType",
     "Channel",

@@ -8,7 +8,7 @@ from antiphon._native import collective_chunks
 from antiphon.language.internal.types import BufferType
 from antiphon.language.rank import BaseBuffer
 
-# Who writes a collective names buffers: they are here, too.
+# Whoever writes a collective names buffers, so they are here too.
 __all__ = [
     "AllGather",
     "AllGatherV",

@@ -37,7 +37,7 @@ from antiphon.language.rank import BaseBuffer, Semaphore
 from antiphon.language.thread_block_group import ThreadBlockGroup
 from antiphon.language.utils import AlgoSpec, ReplicationPolicy
 
-# What programs are made of is here, too: they import it from here, often by star.
+# The types that programs are made of are here too: programs import them from here, often by star.
 __all__ = [
     "AlgoSpec",
     "AllGather",
@@ -99,7 +99,7 @@ else:
         __slots__ = ()
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            # What `jit.compile` was given holds for whatever the program does not say.
+            # The arguments of `jit.compile` hold for all that the program does not give itself.
             said = {*_ORDER[: len(args)], *kwargs}
             given = {name: value for name, value in defaults().items() if name not in said}
             super().__init__(*args, **given, **kwargs)
