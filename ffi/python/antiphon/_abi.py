@@ -1,4 +1,4 @@
-"""The C interface as the package uses it: numbers and functions of `antiphon.h`, which a test compares.
+"""The C interface as the package uses it: numbers and functions of `antiphon.h`; a test compares them with the header.
 
 A function is written as its result and its parameters, in the words of the header without names; `ctypes` has the same
 in its own words in `TYPES`.
@@ -368,4 +368,4 @@ FUNCTIONS: dict[str, tuple[str, str]] = {
         "antiphon_executor* antiphon_plan* void* uint64_t void* uint64_t int32_t int32_t antiphon_stream*",
     ),
 }
-"""The functions that the package calls: result, parameters."""
+"""The functions that the package calls: for each its result and its parameters."""

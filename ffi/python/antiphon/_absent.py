@@ -22,7 +22,7 @@ COMM_GROUP = {
     "register_tensor_with_connections": _CHANNELS,
     "send": "transfers between two ranks come in order and have no tags; use communicator.send(array, peer)",
 }
-"""What `CommGroup` lacks."""
+"""The names that `CommGroup` lacks."""
 
 MODULE = {
     "Algorithm": "`compile` returns a PlanHandle, which Executor(communicator).execute(…) runs",
@@ -38,7 +38,7 @@ MODULE = {
     "is_nvls_supported": "plans with switch channels run on every device; docs/gpu.md says where they use multicast",
     "version": "use antiphon.__version__",
 }
-"""What the package lacks."""
+"""The names that the package lacks."""
 
 
 def missing(owner: str, name: str, table: dict[str, str]) -> str:

@@ -1,7 +1,7 @@
 """The names under which programs import the package: `mscclpp` and `msccl`, as it had been called.
 
-Nothing of these names is installed. A finder that is asked last makes them, so that a package that is really there,
-under whatever finder, is never hidden. A file `antiphon.pth` installs it whenever Python starts.
+No package of these names is installed. A finder that Python asks last makes them, so they never hide a package that is really
+there, whatever finder finds it. A file `antiphon.pth` installs the finder whenever Python starts.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 __all__ = ["install"]
 
 ROOTS = {"mscclpp": "antiphon", "msccl": "antiphon"}
-"""The packages, and what they are names of."""
+"""The aliases, and the packages that they stand for."""
 
 NAMES = {"msccl.language.mscclpp": "antiphon.language"}
-"""Modules that lie elsewhere than their name says."""
+"""Aliases of modules that do not follow from `ROOTS`."""
 
 
 def _target(name: str) -> str | None:
@@ -101,7 +101,7 @@ class AliasFinder(MetaPathFinder):
             return None
         parent, _, _ = fullname.rpartition(".")
         if parent:
-            # A really installed package keeps its submodules, and what it lacks is not ours to give.
+            # A package that is really installed keeps its submodules, and we do not add those that it lacks.
             if not isinstance(sys.modules.get(parent), AliasPackage):
                 return None
         elif self._others_find(fullname, path, target):
@@ -113,7 +113,8 @@ class AliasFinder(MetaPathFinder):
         if spec is None:
             own = fullname.rpartition(".")[2]
             if own in _absent(parent):
-                # Also for names that `from` imports. Without `name=`, by which `from` takes it for a module that need not be there.
+                # This is also raised for names that `from` imports. It has no `name=`: with one, `from` would take it for a
+                # module that need not be there.
                 raise ModuleNotFoundError(_missing(parent, own))
             return None
         package = spec.submodule_search_locations is not None

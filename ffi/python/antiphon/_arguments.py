@@ -1,4 +1,4 @@
-"""What calls are given: checked, and as C takes it."""
+"""Arguments of calls, checked and put into the form that C takes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def element_bytes(dtype: int) -> int:
 
 
 def spelled(**others: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Has a function take arguments by other names, too: those of the format's own package, each with the name that it has here."""
+    """Makes a function also take arguments by other names, those of the format's own package; each is given with the name that
+    it has here."""
 
     def taking(function: Callable[_P, _R]) -> Callable[_P, _R]:
         @functools.wraps(function)
@@ -62,7 +63,7 @@ def number(what: str, value: int, bits: int = 32) -> int:
 
 
 def signed(what: str, value: int, bits: int = 32) -> int:
-    """Another number that C takes as so many bits, the first of them the sign."""
+    """A number that C takes as a signed one of so many bits."""
     whole, most = _whole(what, value), (1 << bits - 1) - 1
     if not -most - 1 <= whole <= most:
         raise InvalidArgumentError(f"cannot use {what} {whole}: allowed {-most - 1} to {most}")
@@ -86,7 +87,7 @@ def config(
     device: str | None,
     tags: Iterable[str] | None,
 ) -> _abi.Config:
-    """What a communicator is made with, as C has it."""
+    """The configuration of a communicator, as C takes it."""
     milliseconds = 0
     if timeout is not None:
         if math.isnan(timeout) or timeout <= 0:
@@ -109,9 +110,9 @@ def config(
 
 def put_tags(structure: _abi.Config | _abi.Question, tags: Iterable[str]) -> None:
     """Has a structure ask for tags."""
-    # The structure has the list's address alone.
+    # The structure has only the list's address, so the list must live as long.
     structure.lists = listed = encoded_list("tag", tags)
-    # An address, where there are none, too: it says so, and null does not.
+    # The address is given even for an empty list: with it no tags are asked for, while null means those of the environment.
     structure.tags, structure.tag_count = ctypes.addressof(listed), len(listed) - 1
 
 
@@ -136,8 +137,8 @@ def queue(stream: Stream | None, *_: Span | None) -> Owned | None:
 
 
 def device_queue(synchronize: Callable[[int], None], stream: Stream | None, *used: Span | None) -> Owned | None:
-    """The same for a call on a GPU, once the streams that its buffers name are through: all but the call's own, behind which it
-    comes anyway."""
+    """The same for a call on a GPU, after waiting for the streams that its buffers name; not for the call's own, behind which
+    it comes anyway."""
     own = None if stream is None else stream._native
     for named in {part.stream for part in used if part is not None and part.stream is not None}:
         # The default stream has two numbers.
@@ -158,8 +159,8 @@ def reduced(one: Span, other: Span) -> tuple[int, int]:
 
 
 def common(one: Span, other: Span) -> tuple[int, int]:
-    """The type as which elements of two buffers are moved, bytes for those that have none of ours; and how many of it an element
-    is."""
+    """The type as which the elements of two buffers are moved, and how many of it make an element; elements of no type of ours
+    are moved as bytes."""
     if one.dtype is None and other.dtype is None and item_bytes(one) == item_bytes(other):
         return _U8, item_bytes(one)
     if one.dtype is None or one.dtype != other.dtype:
@@ -168,7 +169,7 @@ def common(one: Span, other: Span) -> tuple[int, int]:
 
 
 def item_bytes(of: Span) -> int:
-    """Bytes of an element. One that has none is taken for a byte."""
+    """Bytes of an element; 1 for elements of no bytes."""
     return (of.item or 1) if of.dtype is None else _SIZES[of.dtype]
 
 
@@ -194,7 +195,7 @@ def unequal(call: str, sent: Span, received: Span, sends: int, receives: int) ->
 def extents(
     which: str, counts: Sequence[int], offsets: Sequence[int] | None, elements: int, world: int, factor: int
 ) -> list[ctypes.Array[ctypes.c_uint64]]:
-    """Counts and offsets for C, after a look whether they lie in a buffer of so many elements."""
+    """Counts and offsets for C, after checking that the blocks lie in a buffer of `elements` elements."""
     counts = [_whole(f"{which}_counts", count) for count in counts]
     if offsets is not None:
         offsets = [_whole(f"{which}_offsets", offset) for offset in offsets]

@@ -1,6 +1,6 @@
-"""Where the bytes of an object are: NumPy arrays, PyTorch tensors, bytearrays, whatever offers a buffer by one of Python's protocols.
+"""Finds the bytes of an object: a NumPy array, PyTorch tensor, bytearray, or what else offers a buffer by a protocol of Python.
 
-They are asked for in this order: the buffer protocol, `__array_interface__`, DLPack; in a GPU's memory
+The protocols are tried in this order: the buffer protocol, `__array_interface__`, DLPack; for a GPU's memory
 `__cuda_array_interface__`, DLPack. Memory must be contiguous, in C's order.
 """
 
@@ -30,11 +30,11 @@ class Span(NamedTuple):
     stream: int | None = None
     """The stream of a GPU that may still write them, as `__cuda_array_interface__` numbers streams."""
     item: int = 1
-    """Bytes of an element, where its type is none of ours."""
+    """Bytes of an element, if `dtype` is None."""
 
 
 def _numbers(types: dict[Any, Dtype]) -> dict[Any, int]:
-    """The types as plain numbers: `ctypes` takes a microsecond for a member of an enumeration."""
+    """The types as plain numbers: `ctypes` needs a microsecond to convert a member of an enumeration."""
     return {name: int(dtype) for name, dtype in types.items()}
 
 
@@ -81,7 +81,7 @@ _DLPACK = _numbers({
     (2, 64): Dtype.F64,
     (4, 16): Dtype.BF16,
 })
-"""DLPack's codes and bits."""
+"""The types by DLPack's codes and bits."""
 
 _ON_HOST = {1, 3, 11}
 """DLPack's devices whose memory the CPU reads and writes: its own, and what CUDA and ROCm have pinned."""
@@ -90,7 +90,7 @@ _ON_GPU = {2: 1, 10: 0, 13: 1}
 """DLPack's devices whose memory a GPU reads and writes, CUDA's, ROCm's and CUDA's managed, with the number of the default stream."""
 
 _known: dict[Any, int | None] = {}
-"""Types of elements that were met, by the object that the array says."""
+"""The types of elements met so far, by the object that an array gives as its dtype."""
 
 _byte = ctypes.c_char
 _at = ctypes.addressof
@@ -103,16 +103,16 @@ def name_of(dtype: object) -> str:
 
 
 def number_of(dtype: object) -> int | None:
-    """The number of a type of elements; none of those that do not reduce, such as floats in another order of bytes."""
+    """The number of a type of elements; None for types that cannot be reduced, such as floats in another order of bytes."""
     return NAMES.get(name_of(dtype)) if getattr(dtype, "isnative", True) else None
 
 
 def span(holder: Any, writable: bool) -> Span:
     """Where an object's bytes are.
 
-    Raises InvalidArgumentError for what has none, or none that can be used so, UnsupportedError for memory of a GPU.
+    Raises InvalidArgumentError for an object that has none, or none that can be used so, UnsupportedError for memory of a GPU.
     """
-    # The short way, for arrays that may be written and whose type has been met: three microseconds are all there is.
+    # The fast path, for arrays that may be written and whose type has been met: there are only three microseconds to spend.
     try:
         dtype = _known[holder.dtype]
         bytes = _byte.from_buffer(holder)
@@ -153,10 +153,11 @@ def _on_gpu(holder: object) -> UnsupportedError:
 
 
 def device_span(holder: Any, writable: bool, used_on: int | None = None) -> Span:
-    """Where an object's bytes in a GPU's memory are, and the stream that it names. DLPack has them ready for a stream that it is
-    told: that on which they are used, as the driver numbers it, and then none is named; else the default one, which is.
+    """Where an object's bytes in a GPU's memory are, and the stream that it names. DLPack makes them ready for a stream that it
+    is told: for `used_on`, as the driver numbers it, and then this names no stream; without that for the default one, which
+    this then names.
 
-    Raises InvalidArgumentError for what has none there, or none that can be used so.
+    Raises InvalidArgumentError for an object that has none there, or none that can be used so.
     """
     if isinstance(holder, Span):
         return holder
@@ -179,9 +180,9 @@ def device_span(holder: Any, writable: bool, used_on: int | None = None) -> Span
 
 
 def _told(native: int, default: int) -> int:
-    """DLPack's number for a stream of the driver's. CUDA's legacy default one is 1 to both, but 0 to the driver as well, and that of
-    each thread is 2. ROCm's default one is 0, and DLPack allows neither 1 nor 2 there: they are its default one, and one that is in
-    order with it."""
+    """DLPack's number for the driver's stream `native`. CUDA's legacy default stream is 1 to both, but the driver also calls it
+    0; the default stream of each thread is 2. ROCm's default stream is 0. There the driver's 1 and 2 are the default stream and
+    one in order with it, but DLPack allows neither number."""
     return native if native > (2 if default == 0 else 1) else default
 
 
@@ -200,7 +201,7 @@ _NAME = re.compile(":[^:]*:")
 
 
 def _has_objects(described: Any) -> bool:
-    """Whether a type has objects of Python in it, as `__array_interface__` describes it: by a text, or a list of fields."""
+    """Whether a type contains Python objects. `__array_interface__` describes the type by a text, or by a list of fields."""
     if isinstance(described, str):
         return described[1:2] == "O"
     return any(_has_objects(field[1]) for field in described or ())
@@ -278,7 +279,7 @@ _pointer_of.restype = ctypes.c_void_p
 
 
 def _of_dlpack(holder: Any, capsule: Any) -> Span:
-    # Nobody takes it over, so that the capsule gives it back itself.
+    # Nobody takes the tensor over, so the capsule itself gives it back.
     tensor = _DLTensor.from_address(_pointer_of(capsule, b"dltensor"))
     shape = [tensor.shape[axis] for axis in range(tensor.ndim)]
     strides = [tensor.strides[axis] for axis in range(tensor.ndim)] if tensor.strides else None

@@ -18,8 +18,8 @@ def compile(
     """The plan of the program that `algo` makes of `algo_spec`, for rank `rank`, as the format's own package has it.
 
     `algo` is called with the spec, and with the other keyword arguments as they are; the handle has the spec's `tags` and
-    `nranks_per_node`. Without a spec it is `jit.compile`, which knows what arguments mean. Raises ValueError for what is no function,
-    and else as `jit.compile` does.
+    `nranks_per_node`. Without a spec it is `jit.compile`, which knows what arguments mean. Raises ValueError if `algo` is not a
+    function, and otherwise what `jit.compile` raises.
     """
     if not callable(algo):
         raise ValueError(f"cannot compile {algo!r}: allowed a function that makes a program and returns it")

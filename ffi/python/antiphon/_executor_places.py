@@ -1,4 +1,4 @@
-"""Where `executor_test` has its buffers: on the host, or on a GPU, whose driver it calls to copy, and to record runs into a graph."""
+"""The places of `executor_test`'s buffers: the host, or a GPU, whose driver copies them and records runs into a graph."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ LIBRARIES = {
     "cuda": ("ANTIPHON_CUDA_LIB", ("libcuda.so.1",)),
     "rocm": ("ANTIPHON_HIP_LIB", ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so")),
 }
-"""The drivers: the variable that names the file, and the names that are looked for."""
+"""The drivers: for each the variable that names its library, and the names by which it is looked for."""
 
 LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "ANTIPHON_RANK")
-"""What launchers call a rank's number on its node; ranks that this program starts are all on one."""
+"""The variables in which launchers give a rank's number on its node; all ranks that this program starts are on one node."""
 
 
 class Driver:
-    """The calls of a vendor's driver that copying and graphs take, on one GPU."""
+    """The calls of a vendor's driver that are needed for copies and graphs, on one GPU."""
 
     def __init__(self, backend: str) -> None:
         variable, names = LIBRARIES[backend]
@@ -61,7 +61,7 @@ class Driver:
         return count.value
 
     def use(self, index: int) -> None:
-        """Has a GPU be current on this thread."""
+        """Makes a GPU current on this thread."""
         if self._hip:
             self("", "hipSetDevice", index)
             return
@@ -92,14 +92,14 @@ class Driver:
         self("cuStreamSynchronize", "hipStreamSynchronize", ctypes.c_void_p(stream))
 
     def recorded(self, stream: int, body: Callable[[], None]) -> Callable[[], None]:
-        """What puts all that `body` does in a stream there once more, as a graph."""
+        """Records what `body` puts into a stream as a graph; returns a function that launches the graph in that stream."""
         line, graph, ready = ctypes.c_void_p(stream), ctypes.c_void_p(), ctypes.c_void_p()
-        # Relaxed: other threads of the library allocate meanwhile.
+        # The mode is relaxed, since other threads of the library allocate meanwhile.
         self("cuStreamBeginCapture_v2", "hipStreamBeginCapture", line, 2)
         try:
             body()
         except BaseException:
-            # The first error is the cause of what ending the recording says.
+            # The error of `body` is the cause of any error that ending the recording reports.
             with contextlib.suppress(RuntimeError):
                 self("cuStreamEndCapture", "hipStreamEndCapture", line, ctypes.byref(graph))
             raise
@@ -133,7 +133,7 @@ class Part(NamedTuple):
     """Elements of a buffer on a GPU."""
 
     address: int
-    """Where they begin."""
+    """The address of the first one."""
     size: int
     """How many they are."""
     nbytes: int
@@ -171,7 +171,7 @@ class OnHost:
         return int(total[0])
 
     def seconds(self, body: Callable[[], None], rounds: int) -> float:
-        """How long rounds take, after one that is not timed."""
+        """Seconds that rounds take, after one that is not timed."""
         body()
         self._communicator.barrier()
         begun = time.perf_counter()
@@ -223,7 +223,7 @@ class OnDevice:
         return int(own[0])
 
     def seconds(self, body: Callable[[], None], rounds: int) -> float:
-        """How long rounds take as launches of a graph, after one that is not timed."""
+        """Seconds that rounds take as launches of a graph, after one that is not timed."""
         launch = self._driver.recorded(self._stream, body)
         try:
             launch()

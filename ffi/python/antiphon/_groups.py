@@ -1,4 +1,4 @@
-"""Groups of calls, and who keeps what calls use until they are complete."""
+"""Groups of calls, and what keeps the objects that calls use until the calls are complete."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Using", "alone", "group", "keep"]
 
 _calls = itertools.count()
-"""Numbers what streams keep."""
+"""Numbers the calls whose objects streams keep."""
 
 
 class _Open:
@@ -37,12 +37,13 @@ class _Own(threading.local):
 
 _own = _Own()
 _open: set[_Open] = set()
-"""Those of all threads: without any, a call by itself does not look for that of its thread."""
+"""The open groups of all threads: while there is none, a single call does not look for that of its thread."""
 
 
 def keep(stream: Stream | None, *used: object) -> None:
-    """Has what a call uses kept until it is complete: by the group that it is gathered in, and else by the stream that it is in by
-    now, unless that is the application's. Not before: who waits for the stream meanwhile would let go of it."""
+    """Keeps what a call uses until the call is complete. The group that gathers the call keeps it, or else the call's stream,
+    unless that is the application's. It is called only once the call is in the stream: earlier, a thread that waits for the
+    stream would let go of it."""
     if _open and (group := _own.group) is not None:
         group.used.append((stream, used))
     elif stream is not None and stream._kept is not None:
@@ -56,7 +57,8 @@ def alone(what: str) -> None:
 
 
 class Using:
-    """In it a call is made, of which is [kept](keep) what it uses; also where an interrupt comes while the call is put somewhere."""
+    """A context in which a call is made; on exit what the call uses is [kept](keep), also if an interrupt came while the call
+    was put somewhere."""
 
     __slots__ = ("_stream", "_used")
 
@@ -80,12 +82,12 @@ def group() -> Iterator[None]:
 
     Sends and receives may come in any order, and a rank may send to itself. Collectives of a communicator run in the order of
     their calls; calls on several communicators may be gathered, so one thread may drive many ranks. Calls without a stream are
-    complete when the `with` ends, and not before; those on streams go on by themselves. What is wrong with a call the call raises. If
-    one was refused, or the `with` is left by an exception, none of the group's calls is made.
+    complete when the `with` ends, and not before; those on streams may still be under way. A call itself raises what is wrong
+    with it. If one was refused, or the `with` is left by an exception, none of the group's calls is made.
 
-    Groups are of the thread that begins them. One inside another is part of it. `barrier` and executors' calls raise
-    UnsupportedError inside. On the host a rank may gather calls that others make one by one; on GPUs its peers gather what it
-    gathers.
+    A group belongs to the thread that begins it. A group inside another is part of that one. `barrier` and executors' calls
+    raise UnsupportedError inside. On the host a rank may gather calls that others make one by one; on GPUs its peers must
+    gather what it gathers.
     """
     outer = _own.group
     if outer is not None:
@@ -106,7 +108,7 @@ def group() -> Iterator[None]:
             raise InvalidArgumentError(
                 f"cannot end a group: saw {type(own.failed).__name__} raised in a group inside it, allowed none"
             ) from own.failed
-        # Code of Python that serves one of the calls is in no group.
+        # Python code that serves one of the calls must not find itself in this group.
         _own.group, begun = None, False
         try:
             check(lib.antiphon_group_end())

@@ -50,7 +50,7 @@ def default_folder() -> Path:
 
 
 def _install(said: argparse.Namespace) -> None:
-    """Has plans serve calls, or removes such, by the library's rule."""
+    """Makes plans serve calls, or removes such plans, as the library does it."""
     from antiphon._library import check, library
     from antiphon._registry import terms
 
@@ -88,7 +88,7 @@ def _write_defaults(folder: Path, ranks: int | None, nodes: int | None) -> None:
         with written(path) as file:
             default.program().write(file, indent=None)
         print(path)
-    # Later: this needs the library, which a source tree may lack, and the presets do not.
+    # This comes last: it needs the library, which a source tree may lack, and the presets do not.
     check(library().antiphon_install_defaults(*sizes))
     print(f"{folder}: the built-in algorithms")
 
@@ -107,7 +107,7 @@ def main(arguments: list[str]) -> int:
             _install(said)
         else:
             _write_defaults(folder, said.ranks, said.nodes)
-    except AntiphonError as error:  # Some of which are errors of the system, too, with words of their own.
+    except AntiphonError as error:  # First, since some of these are also OSErrors, whose text is written otherwise.
         print(error, file=sys.stderr)
         return 1
     except OSError as error:

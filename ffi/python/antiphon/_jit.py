@@ -33,12 +33,12 @@ ALIASES = {
     "protocol": ("protocol",),
     "collective": ("collective",),
 }
-"""What compile may be given, and the names by which it and the functions call it."""
+"""The arguments that compile takes, each with its aliases, by which functions may declare it too."""
 
 CANONICAL = {alias: name for name, aliases in ALIASES.items() for alias in aliases}
 
 OF_PROGRAMS = ("instances", "protocol", "num_threads_per_block", "min_message_size", "max_message_size")
-"""What a program takes from compile if it does not say it itself."""
+"""The arguments of compile that hold for a program unless it gives them itself."""
 
 
 def compile(
@@ -56,11 +56,11 @@ def compile(
     `algo` is called with the parameters that it declares, by their names or aliases: `world_size` (`num_ranks`,
     `num_gpus`, `gpu_size`, `nranks`), `nranks_per_node` (`gpus_per_node`), `min_msg_size` and `max_msg_size`
     (`min_message_size`, `max_message_size`; bytes), `num_threads_per_block`, `instances`, `name`, `protocol`,
-    `collective`; other keyword arguments are passed on by their own names. A parameter that is annotated as AlgoSpec, or
-    called `spec` or `algo_spec`, gets one of all these; a `collective` given by name is then that one in place, with a
-    chunk factor of 1. It returns the program, or its text. With an `algo_spec` it gets that one, in its first parameter if
-    none is annotated or called so; the spec's `tags` and `nranks_per_node` are the handle's where others are not given.
-    `rank` is whose use of the plan the handle's ExecutionPlan is.
+    `collective`; other keyword arguments are passed on under their own names. A parameter that is annotated as AlgoSpec, or
+    called `spec` or `algo_spec`, gets a spec made of all these; a `collective` given by name is then in place, with a chunk
+    factor of 1. `algo` returns the program, or the text of a plan. A given `algo_spec` is passed instead, as the first
+    parameter if none is annotated or called so; the spec's `tags` and `nranks_per_node` are the handle's where others are not
+    given. The handle's ExecutionPlan is the plan as rank `rank` uses it.
 
     What the program says itself wins over what is given here. The plan is kept in the cache folder under its `id`, a hash
     of what it says: `$ANTIPHON_CACHE_DIR`, else `$MSCCLPP_CACHE_DIR/antiphon`, else
@@ -93,13 +93,13 @@ def compile(
 def handle(
     algo: Callable[..., Any], made: object, rank: int, tags: Iterable[str] | Mapping[str, int], nranks_per_node: int | None
 ) -> PlanHandle:
-    """The handle of what `algo` made, whose plan is kept; all ranks are of one node where it is not said how many are."""
+    """The handle of what `algo` made, whose plan is kept in the cache; without `nranks_per_node` all ranks are of one node."""
     plan = _plan(algo, made)
     ranks = len(plan["gpus"])
     constraint = Constraint(ranks, ranks if nranks_per_node is None else nranks_per_node)
     kept = tags if isinstance(tags, Mapping) else set(tags)
     text = json.dumps(plan, separators=(",", ":"))
-    # Who selects by tags or constraint must be able to tell two handles of one plan apart.
+    # A selector that goes by tags or constraint must be able to tell two handles of one plan apart.
     said = json.dumps([text, sorted(map(str, kept)), constraint.world_size, constraint.n_ranks_per_node])
     id = hashlib.sha256(said.encode()).hexdigest()
     return PlanHandle(id, plan["name"], ExecutionPlan(_keep(id, text), rank), kept, constraint)
@@ -203,8 +203,8 @@ def _keep(id: str, text: str) -> Path:
 
 @contextlib.contextmanager
 def written(path: Path) -> Iterator[Path]:
-    """A file to write, which is then at `path`, whole or not at all for whoever reads it meanwhile, and read by whom the process's
-    umask lets. Its folder is made."""
+    """A file to write, which is then moved to `path`: whoever reads there meanwhile finds it whole or not at all. The process's
+    umask says who may read it. Its folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:

@@ -1,7 +1,7 @@
-"""Finding and loading libantiphon.so, which owns all state of a process that communicates.
+"""Finds and loads libantiphon.so, which owns all communication state of a process.
 
-A process has one: where something has loaded it already (a program that links it, the drop-in for NCCL), that one serves
-Python too. Otherwise it is the file `ANTIPHON_LIB_PATH`, or the one that the package brings.
+A process has only one: if something has loaded it already (a program that links it, the drop-in for NCCL), that one serves
+Python too. Otherwise the file `ANTIPHON_LIB_PATH` is loaded, or else the one that the package brings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from antiphon import _abi
 from antiphon.errors import BY_RESULT, AntiphonError, InternalError, InvalidArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
-    # What checkers of types bring themselves; `typing` has it since Python 3.11.
+    # Type checkers bring this themselves; `typing` has it since Python 3.11.
     from typing_extensions import Self
 
 __all__ = [
@@ -37,7 +37,7 @@ SONAME = f"libantiphon.so.{_abi.MAJOR}"
 OWN = Path(__file__).parent / "lib" / SONAME
 """The library that the package brings."""
 PATIENCE = 5
-"""Seconds that what is under way has to end."""
+"""Seconds that calls under way have to end."""
 
 _lock = threading.Lock()
 _loaded: Any = None
@@ -94,20 +94,20 @@ def failure(result: int) -> AntiphonError:
 
 
 def check(result: int) -> None:
-    """Raises the error of a result that is none of success."""
+    """Raises the error of a result that is not success."""
     if result:
         raise failure(result)
 
 
 def _destroy(function: Callable[[int], int], value: int, pid: int) -> None:
-    # In a process that was forked from the library's, nothing of it may be called.
+    # In a process that was forked from the one that uses the library, no function of the library may be called.
     if os.getpid() == pid and not _raised:
         function(value)
 
 
 def obtained(make: Callable[[ctypes.c_void_p], int], destroyed_by: str) -> int:
-    """The object that a function of the library makes, which may take long. Where an interrupt has come meanwhile, nobody gets it, and it
-    is destroyed."""
+    """The object that a function of the library makes, which may take long. If an interrupt has come meanwhile, the object is
+    destroyed, since nobody gets it."""
     at = ctypes.c_void_p()
     try:
         check(make(at))
@@ -119,18 +119,18 @@ def obtained(make: Callable[[ctypes.c_void_p], int], destroyed_by: str) -> int:
 
 
 _ends: list[Callable[[], None]] = []
-"""What is called when the interpreter ends; the last one first."""
+"""The functions that are called when the interpreter ends; the last one first."""
 
 
 def at_end(function: Callable[[], None]) -> Callable[[], None]:
-    """Has a function called when the interpreter ends, also in processes of multiprocessing, which may end without it. It may be called
-    twice."""
+    """Makes a function be called when the interpreter ends, also in processes of multiprocessing, which may end without running
+    exit handlers. It may be called twice."""
     _ends.append(function)
     return atexit.register(function)
 
 
 _raised = False
-"""Whether what this process ran for multiprocessing raised, so that it ends."""
+"""Whether the function that this process ran for multiprocessing raised an error, so that the process ends."""
 
 
 def _is_spawned() -> bool:
@@ -143,30 +143,33 @@ def _is_spawned() -> bool:
 
 
 _spawned = _is_spawned()
-"""Whether this process of multiprocessing ends as its interpreter does; as it is before the program says how others start."""
+"""Whether this is a process of multiprocessing that was spawned, so that it ends as its interpreter does. It is found out now,
+before the program may choose another start method."""
 
 
 @functools.cache
 def _watch(pid: int) -> None:
-    """In a process of multiprocessing, has it looked whether what it runs raises, since the interpreter then ends as if all were well; and
-    ends what is there where the process, which was forked, ends with no more of the interpreter's."""
+    """In a process of multiprocessing, arranges for a look whether what it runs has raised an error, since the interpreter then
+    ends as if all were well. A forked one ends without the interpreter's exit handlers, so this also arranges that its objects
+    are ended."""
     started = sys.modules.get("multiprocessing.process")
     if started is not None and started.parent_process() is not None:
         from multiprocessing import util
 
-        # Before all else. Since Python 3.13 whatever was raised is over then.
+        # This comes before all other finalizers. Since Python 3.13 an error that was raised can no longer be seen in a
+        # finalizer.
         util.Finalize(None, _look, exitpriority=sys.maxsize)
-        with suppress(AttributeError, RuntimeError):  # Nobody promises that it is there, and the process may be ending.
+        with suppress(AttributeError, RuntimeError):  # It is internal and may be missing, and the process may be ending.
             threading._register_atexit(_look)  # type: ignore[attr-defined]
         if not _spawned:
-            # Behind the processes that this one waits for.
+            # After the processes that this one waits for have ended.
             util.Finalize(None, _end_here, exitpriority=-1)
 
 
 def _look() -> None:
     global _raised
     started = sys.modules["multiprocessing.process"]
-    # What runs this process, and not what ran the one that it was forked of.
+    # The frame that runs this process, and not one that ran the process from which it was forked.
     frame: FrameType | None = sys._getframe()
     runs, this = started.BaseProcess._bootstrap.__code__, started.current_process()
     while frame is not None and not (frame.f_code is runs and frame.f_locals.get("self") is this):
@@ -174,13 +177,13 @@ def _look() -> None:
     if frame is None:
         return
     error = sys.exc_info()[1]
-    # Once that has caught what was raised, or nothing was, it has the status.
+    # The frame has an exit status once it has caught an error, or there was none.
     status = frame.f_locals.get("exitcode", error.code if isinstance(error, SystemExit) else error is not None)
     _raised = bool(status)
 
 
 def _end_here() -> None:
-    # Threads that the process waits for behind this may go on to make calls.
+    # Threads that the process waits for after this may still make calls.
     main = threading.current_thread()
     if not any(thread is not main and not thread.daemon for thread in threading.enumerate()):
         for function in reversed(_ends):
@@ -188,16 +191,16 @@ def _end_here() -> None:
 
 
 class Owned(ctypes.c_void_p):
-    """An object's address. A call that has it as an argument refers to it, so that nothing is destroyed under a call."""
+    """An object's address. A call that has it as an argument refers to it, so the object is not destroyed during the call."""
 
 
 _numbers = itertools.count()
 _handles: weakref.WeakValueDictionary[int, Handle] = weakref.WeakValueDictionary()
-"""Those that somebody refers to."""
+"""The handles that somebody still refers to."""
 
 
 def _leave_behind() -> None:
-    """This process was forked: closes what its parent made, and goes on using."""
+    """Called in a forked process: closes here what its parent made, and goes on using."""
     global _spawned
     _spawned = False
     for reference in _handles.valuerefs():
@@ -209,34 +212,35 @@ os.register_at_fork(after_in_child=_leave_behind)
 
 
 def ends_by_exception() -> bool:
-    """Whether the program, as it ends, does so by an exception that it did not catch. Its ranks say no goodbye then before the process does:
-    an interpreter may take seconds to end, and whoever started the ranks shall see this one fail first, and not those that miss it."""
+    """Whether the program ends by an exception that it did not catch. Then its ranks do not leave before the process ends: an
+    interpreter may take seconds to end, and whoever started the ranks should see this one fail before those that miss it."""
     return _raised or (getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1"))
 
 
 def patience() -> float:
-    """Seconds that what is under way has to end as the interpreter does: of an exception others shall not learn much later."""
+    """Seconds that calls under way have to end when the interpreter does: fewer after an exception, of which others should
+    learn soon."""
     return 0.5 if ends_by_exception() else PATIENCE
 
 
 def await_end(over: Callable[[], bool], seconds: float) -> None:
-    """Waits so many seconds at most until something is over."""
+    """Waits at most `seconds` until something is over."""
     until = time.monotonic() + seconds
     while not over() and time.monotonic() < until:
         time.sleep(0.001)
 
 
 def stay(object: object) -> None:
-    """Has it outlive the interpreter."""
+    """Makes an object outlive the interpreter."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(object))
 
 
 behind_end: list[Callable[[], None]] = []
-"""What is called when all is closed, since the interpreter ends."""
+"""The functions that are called when all is closed because the interpreter ends."""
 
 
 def _end() -> None:
-    """Closes what is open, since the interpreter ends."""
+    """Called when the interpreter ends: closes what is open."""
     raised = ends_by_exception()
     for reference in _handles.valuerefs():
         if (handle := reference()) is not None:
@@ -247,18 +251,18 @@ def _end() -> None:
         function()
 
 
-# Not each by a finalizer of its own that runs at exit: it would destroy what a thread is in a call of. The oldest of all finalizers
-# comes last: those that end a process group use its communicators.
+# Handles have no finalizers that run at exit: those would destroy objects that threads use in calls. This one is the oldest, so
+# it comes last: the finalizers that end process groups use communicators.
 weakref.finalize(library, _end)
 _ends.append(_end)
 
 
 class Handle:
-    """An object of the library, destroyed when it is closed, or nobody refers to it any more, and no call uses it."""
+    """An object of the library. It is destroyed once it is closed, or nobody refers to it any more, and no call uses it."""
 
     _destroyed_by: str
     _forked = False
-    """Whether it is another process's, of which this one was forked."""
+    """Whether it belongs to the process from which this one was forked."""
 
     def __init__(self, value: int) -> None:
         self._own(Owned(value))
@@ -266,23 +270,24 @@ class Handle:
 
     def _own(self, handle: Owned) -> None:
         self._handle: Owned | None = handle
-        """Its address; None once it is closed, which the library refuses."""
+        """Its address; None once it is closed."""
         _handles[next(_numbers)] = self
         _watch(os.getpid())
 
     def _destroy_with(self, value: int) -> None:
-        """Has it destroyed when nobody refers to its address any more."""
+        """Makes it be destroyed when nobody refers to its address any more."""
         self._when_left(_destroy, getattr(library(), self._destroyed_by), value, os.getpid())
 
     def _when_left(self, function: Callable[..., None], *arguments: object) -> None:
-        """Has a function called when nobody refers to its address any more, unless the process ends before."""
+        """Makes a function be called when nobody refers to its address any more, unless the process ends before."""
         weakref.finalize(self._handle, function, *arguments).atexit = False
 
     def _stay(self) -> None:
-        """The interpreter ends: has stay what calls use that are under way."""
+        """Called when the interpreter ends: makes what calls under way use outlive it."""
 
     def _end(self) -> None:
-        """The interpreter ends: closes it. What a call is under way of stays, and the peers hear of the end of the process."""
+        """Called when the interpreter ends: closes it. An object that a call uses stays, and the peers notice the end of the
+        process."""
         self._handle = None
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 them.
 
 The library calls functions of Python on the threads of whoever makes a call. Such a function has the GIL while it runs, and what
-it raises becomes the reason for which the call fails. Functions are kept until the library says that it calls them no more.
+it raises becomes the reason for which the call fails. Functions are kept until the library says that it is done with them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ try:
 except ImportError:  # A source tree of which nothing is compiled.
 
     class Guarded:  # type: ignore[no-redef]
-        """The same, but for interrupts that come as it begins."""
+        """The same, but it does not guard against interrupts that come as it begins."""
 
         def __init__(self, function: Callable[..., int], otherwise: Callable[[BaseException], int], last: int) -> None:
             self._function, self._otherwise, self._last = function, otherwise, last
@@ -48,7 +48,7 @@ Run = Callable[[_abi.CodeCall], None]
 
 _numbers = itertools.count(1)
 _kept: dict[int, Callable[..., Any]] = {}
-"""The functions that the library may call, by the number that it calls them with."""
+"""The functions that the library may call, by the number that it passes when it calls them."""
 
 
 def terms(
@@ -64,7 +64,7 @@ def terms(
     in_place: bool | None = None,
     root: int | None = None,
 ) -> _abi.Terms:
-    """The terms of something that is registered; 0, None and nothing listed are for any."""
+    """The terms of something that is registered; 0, None and an empty list limit nothing."""
     made = _abi.Terms(struct_size=ctypes.sizeof(_abi.Terms), name=encoded("name", name))
     lists: dict[str, tuple[ctypes.Array[Any], int]] = {
         "tag": ((named := encoded_list("tag", tags)), len(named) - 1),
@@ -74,7 +74,7 @@ def terms(
     for kind, (values, count) in lists.items():
         setattr(made, f"{kind}s", ctypes.addressof(values))
         setattr(made, f"{kind}_count", count)
-    # The structure has their addresses alone.
+    # The structure has only the addresses of these lists, which must therefore live as long.
     made.lists = lists
     made.min_bytes = number("smallest message", min_bytes, 64)
     made.max_bytes = number("largest message", max_bytes, 64)
@@ -90,7 +90,7 @@ def put_plan(content: bytes, said: _abi.Terms) -> None:
 
 
 def put_code(name: str, version: int, collective: str, run: Run, devices: bool, said: _abi.Terms) -> None:
-    """Registers a function that makes calls; what it raises ends them."""
+    """Registers a function that serves calls; a call fails by what the function raises."""
     global _pid
     _pid = os.getpid()
     code = _abi.Code(ctypes.sizeof(_abi.Code), encoded("name", name), version, encoded("collective", collective), _run)
@@ -102,7 +102,7 @@ def put_code(name: str, version: int, collective: str, run: Run, devices: bool, 
     except AntiphonError:
         _kept.pop(number, None)
         raise
-    except BaseException:  # An interrupt, when it may be registered.
+    except BaseException:  # An interrupt, after which it may or may not be registered.
         _names.setdefault(name, number)
         raise
 
@@ -114,15 +114,15 @@ def unregister(name: str) -> None:
 
 
 def set_selector(choose: Choose | None) -> None:
-    """Has a function asked about every call by name, in the place of the one before; it answers a name, or None. What it
-    raises ends the call."""
+    """Sets the function that is asked about every call by name, in place of the previous one; it answers a name, or None. The
+    call fails by what it raises."""
     global _selects, _pid
     if choose is None:
         check(library().antiphon_registry_set_selector(_abi.SELECT(), None, _abi.DESTROY()))
         _selects = None
     else:
         _pid = os.getpid()
-        # Before it is set: an interrupt may come then.
+        # This is noted before the selector is set, since an interrupt may come in between.
         before, _selects = _selects, _keep(choose)
         try:
             check(library().antiphon_registry_set_selector(_select, _selects, _forget))
@@ -133,7 +133,7 @@ def set_selector(choose: Choose | None) -> None:
 
 
 def listed() -> list[tuple[str, str, str]]:
-    """What is registered, by whomever: "plan" or "code", its collective, its name."""
+    """All that is registered, by whomever: for each "plan" or "code", its collective, its name."""
 
     def write(text: Any, room: int, needed: Any) -> int:
         return int(library().antiphon_registry_list(text, room, needed))
@@ -161,8 +161,8 @@ def choice(question: _abi.Question) -> dict[str, Any]:
 
 
 def _text(write: Callable[[Any, int, Any], int]) -> str:
-    """What a function of the library writes that tells how much room it needs."""
-    # Rarely more, and whoever writes may ask a selector each time.
+    """The text that a function of the library writes; the function tells how much room it needs."""
+    # More is rarely needed, and each attempt may ask a selector.
     needed = ctypes.c_uint64(1 << 16)
     while True:
         text = ctypes.create_string_buffer(needed.value)
@@ -180,11 +180,11 @@ def _keep(function: Callable[..., Any]) -> int:
 
 
 _inside: set[object] = set()
-"""What calls are in, each by something of its own."""
+"""The calls of Python functions that are under way, an object for each."""
 
 
 def _called(number: int, what: Any) -> Any:
-    """What a function returns, which is counted meanwhile; however an interrupt comes."""
+    """Calls a function and returns its result. The call is counted while it lasts, whenever an interrupt comes."""
     own = object()
     try:
         _inside.add(own)
@@ -225,7 +225,7 @@ def words(raised: BaseException) -> bytes:
         frames = traceback.extract_tb(raised.__traceback__)
         at = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
         text = f"{type(raised).__name__}: {raised}{at}"
-    except BaseException:  # The exception's own words are of Python, too, and an interrupt may come meanwhile.
+    except BaseException:  # The exception's text may come from Python code, which may fail too, and an interrupt may come.
         text = f"{type(raised).__name__}, which does not say more"
     return text.replace("\0", " ").encode("utf-8", "replace")
 
@@ -234,11 +234,11 @@ def _say(raised: BaseException) -> None:
     library().antiphon_set_last_error(words(raised))
 
 
-# Nothing may get out to C, to which it would be whatever number was there.
+# No exception may get out to C, which would then see an arbitrary number as the result.
 _select = _abi.SELECT(Guarded(_answer, _answer_nothing, -1))
 _run = _abi.RUN(Guarded(_serve, _fail, int(_abi.Result.INVALID_ARGUMENT)))
 _forget = _abi.DESTROY(_kept.pop)
-# A call that is in one of them when the interpreter ends goes on to call them.
+# These outlive the interpreter: a call that is under way when it ends may still call them.
 for _thunk in (_select, _run, _forget):
     stay(_thunk)
 
@@ -251,20 +251,21 @@ _pid = os.getpid()
 
 @at_end
 def _leave() -> None:
-    """Has nothing of Python called any more, which ends, and waits a while for threads that are in it: they would end the process."""
+    """Called when Python ends: makes the library call no more Python, and waits a while for threads that are in it, which would
+    end the process."""
     # In a process that was forked from the library's, nothing of it may be called.
     if os.getpid() != _pid:
         return
-    # What the library has let go of, others have replaced by theirs.
+    # What the library has let go of was replaced by others, and is left alone.
     if _selects in _kept:
         set_selector(None)
     for name in [name for name, number in _names.items() if number in _kept]:
-        with suppress(InvalidArgumentError):  # Somebody else took it out.
+        with suppress(InvalidArgumentError):  # Somebody else has taken it out.
             unregister(name)
     await_end(lambda: not _inside, patience())
 
 
-# Calls that waited for ranks which have just been closed end, and let go of functions: while there is an interpreter.
+# Calls that waited for ranks which have just been closed now end, and let go of functions: that needs the interpreter.
 behind_end.append(lambda: await_end(lambda: not _kept or os.getpid() != _pid, 0.25))
-# In a process that was forked, threads of the parent's are in nothing.
+# The parent's threads, which may be in such calls, do not exist in a forked process.
 os.register_at_fork(after_in_child=_inside.clear)

@@ -1,4 +1,4 @@
-"""Queues of calls, and what becomes of those that nobody refers to any more."""
+"""Streams, and what becomes of those that nobody refers to any more."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["Stream", "adopted", "synchronize"]
 
 
 class Stream(Handle):
-    """A queue of calls: they run in order, and independently of other streams. It keeps the buffers of its calls until they are
-    waited for, or complete where nobody refers to it any more; one of the application does not, since nobody may ever wait for
-    it here."""
+    """A queue of calls: they run in order, and independently of other streams. It keeps the buffers of its calls until the
+    calls have been waited for or, if nobody refers to the stream any more, until they are complete. A stream of the application
+    does not, since perhaps nobody ever waits for it here."""
 
     _destroyed_by = "antiphon_stream_destroy"
 
@@ -34,9 +34,9 @@ class Stream(Handle):
     def synchronize(self) -> None:
         """Waits until all calls on it are complete; raises the first error among those since the last time."""
         handle, kept = self._open(), self._kept or {}
-        # What other threads call from here on may not be complete.
+        # Calls that other threads make from here on may not be complete.
         earlier = list(kept)
-        # Where an interrupt comes before they are complete, all of them stay.
+        # If an interrupt comes before these are complete, all their buffers stay.
         result = library().antiphon_stream_synchronize(handle)
         error = failure(result) if result else None
         for number in earlier:
@@ -65,7 +65,7 @@ _left: collections.deque[tuple[int, dict[int, object]]] = collections.deque()
 
 @at_end
 def _hold() -> None:
-    """Whoever works for streams that were left does so until the process ends: their buffers stay."""
+    """Calls on streams that were left may go on until the process ends, so their buffers outlive the interpreter."""
     stay(_left)
 
 
@@ -77,7 +77,7 @@ def _leave(value: int, pid: int, kept: dict[int, object]) -> None:
 
 
 def _sweep() -> None:
-    """Gives back the streams that were left, and whose calls are complete. May be called in the middle of itself."""
+    """Destroys the streams that were left and whose calls are complete. It may be called while it runs already."""
     for _ in range(len(_left)):
         try:
             value, kept = _left.popleft()
@@ -85,12 +85,12 @@ def _sweep() -> None:
             return
         done = ctypes.c_int32()
         try:
-            # One of the application may be gone by the time that its calls are complete; and keeps nothing.
+            # A stream of the application keeps nothing, and is not asked: it may be gone already.
             if not kept or library().antiphon_stream_query(value, done) or done.value:
                 library().antiphon_stream_destroy(value)
             else:
                 _left.append((value, kept))
-        except BaseException:  # An interrupt, before it is known.
+        except BaseException:  # An interrupt came before that was known.
             _left.append((value, kept))
             raise
 

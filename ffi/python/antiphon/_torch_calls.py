@@ -1,4 +1,4 @@
-"""Calls of torch's that are several of ours: tensors of unequal sizes, and sparse ones."""
+"""Calls of torch that need several of ours: those with tensors of unequal sizes, and with sparse ones."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from antiphon.errors import InvalidArgumentError, UnsupportedError
 __all__ = ["Call", "gathering", "in_turn", "reducing", "scattering"]
 
 Call = tuple[Body, list[Side]]
-"""What is called, and the buffers that it uses."""
+"""The function that makes the call, and the buffers that it uses."""
 
 
 def in_turn(calls: list[Call]) -> Call:
-    """Several, one after the other."""
+    """Several calls as one, which makes them one after the other."""
 
     def body(communicator: Communicator, stream: Stream | None) -> None:
         for each, _ in calls:
@@ -29,7 +29,7 @@ def in_turn(calls: list[Call]) -> Call:
 
 
 def _unequal(parts: list[Any], ranks: int, own: Any, like: Any) -> bool:
-    """Whether tensors, one for each rank, of which one's own is as large as another, are not all so."""
+    """Whether `parts`, one for each rank, differ in size from `like`, though this rank's `own` does not."""
     fit = len(parts) == ranks and own.numel() == like.numel() and all(part.dtype == like.dtype for part in parts)
     return fit and any(part.numel() != like.numel() for part in parts)
 
@@ -92,7 +92,7 @@ def reducing(tensor: Any, op: Op, ranks: int) -> Call:
 
 
 def _adding(tensor: Any, op: Op, ranks: int) -> Body:
-    """Adds the sparse tensors of all ranks: each has the numbers of all, and adds them."""
+    """Adds the sparse tensors of all ranks: each rank gathers those of all, and adds them itself."""
     if op not in (Op.sum, Op.avg):
         raise UnsupportedError(f"cannot reduce a sparse tensor by {NAMED[op]}: allowed SUM and AVG")
     if op == Op.avg and not (tensor.is_floating_point() or tensor.is_complex()):
@@ -111,7 +111,7 @@ def _adding(tensor: Any, op: Op, ranks: int) -> Body:
 
 
 def _of_all(communicator: Communicator, rows: Any, counts: list[int]) -> Any:
-    """The rows of all ranks, of each so many as it has."""
+    """The rows of all ranks one behind the other; rank r has `counts[r]` of them."""
     most = max(counts)
     padded = rows.new_zeros(most, *rows.shape[1:])
     padded[: len(rows)] = rows

@@ -1,4 +1,4 @@
-"""How calls of a process group went, and the futures of torch that say it."""
+"""The outcomes of a process group's calls, and the futures of torch that tell them."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ from antiphon.errors import InvalidArgumentError
 __all__ = ["Chain", "Outcome", "leave_behind"]
 
 LITTLE = 4096
-"""Bytes that a result holds at most to be one that costs little to keep."""
+"""The most bytes of a result that costs little to keep."""
 
 _under_way: set[Outcome] = set()
 
 
 class _Own(threading.local):
-    """What futures call in this thread."""
+    """State of a thread in which futures call back."""
 
     chain: Chain | None = None
-    """That of the futures which are asked for there."""
+    """The chain for futures that callbacks ask for in this thread."""
 
 
 _own = _Own()
 
 
 class Chain:
-    """Futures that are completed one after the other, each when what the ones before call has returned."""
+    """Futures that are completed one after the other, each once the callbacks of those before it have returned."""
 
     def __init__(self) -> None:
         self._deciding = threading.Lock()
         self._waiting: deque[Callable[[], None]] = deque()
         self._running = False
-        # Works that are over: the last ones of small results, and of large ones a few for which nobody has waited.
+        # Works that are over: the latest ones with small results, and a few with large results for which nobody has waited.
         self._small: deque[Work] = deque(maxlen=256)
         self._large: deque[Work] = deque(maxlen=4)
 
     def keep(self, work: Work, result: Any) -> None:
-        """Keeps a work that is over until others are: torch's own code may be the only one that has it still, which Python does not
-        see. That of DistributedDataParallel has one with a small result, which it asks for more once it has waited."""
+        """Keeps a work that is over until enough later ones are: torch's C++ code may be the only one that still has it, which
+        Python does not see. DistributedDataParallel asks more of a work with a small result after it has waited for it."""
         little = not result or (len(result) == 1 and _is_little(result[0]))
         (self._small if little else self._large).append(work)
 
     def waited(self, work: Work) -> None:
-        """Lets go of one with a large result."""
+        """Lets go of a work with a large result, for which somebody has waited."""
         with contextlib.suppress(ValueError):
             self._large.remove(work)
 
@@ -69,14 +69,15 @@ class Chain:
                     self._running = False
                     return
                 complete = self._waiting.popleft()
-            # What is called there waits for futures of its own, which must not come behind this one.
+            # Callbacks may wait for futures that they ask for; those get a chain of their own, since they must not queue behind
+            # this one.
             _own.chain = Chain()
             complete()
             del complete
 
 
 def _is_little(tensor: Any) -> bool:
-    """Whether a tensor holds little memory: no more than a little itself, as a part of another, or by how it was made."""
+    """Whether a tensor holds little memory: its whole storage counts, and one that is part of an autograd graph holds more."""
     if not isinstance(tensor, torch.Tensor) or tensor.grad_fn is not None or tensor.layout != torch.strided:
         return False
     storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
@@ -84,7 +85,7 @@ def _is_little(tensor: Any) -> bool:
 
 
 class Outcome:
-    """How a call went, once it is over. A future is made where somebody asks for one."""
+    """How a call went, once it is over. A future is made only if somebody asks for one."""
 
     def __init__(
         self,
@@ -95,17 +96,17 @@ class Outcome:
         self._chain, self._devices, self._around = chain, devices, around or contextlib.nullcontext
         self._kept = chain
         self.maker: threading.Thread | None = None
-        """The thread that makes the call, where that is not the caller's."""
+        """The thread that makes the call, if it is not the caller's."""
         self.over = False
         """Whether the call is over."""
-        # Until then; a lock and no event, since each call has one and they cost.
+        # Held until then. It is a lock and not an event, since every call has one, and events cost more.
         self._going = threading.Lock()
         self._going.acquire()
         self.result: Any = None
         """The call's tensors, once it has succeeded."""
         self.failed: BaseException | None = None
         """What went wrong."""
-        # Held while it is decided who completes the future: who asks for it, or who settles.
+        # Held while it is decided who completes the future: the one who asks for it, or the one who settles the call.
         self._deciding = threading.Lock()
         self._work: Work | None = None
         self._say: Callable[[], None] | None = None
@@ -113,14 +114,14 @@ class Outcome:
         self._future: Any = None
 
     def hold(self, work: Work) -> None:
-        """Keeps a work until its call is over: torch's own code may be the only one that has it, which Python does not see."""
+        """Keeps a work until its call is over: torch's C++ code may be the only one that has it, which Python does not see."""
         with self._deciding:
             if not self.over:
                 self._work = work
                 _under_way.add(self)
 
     def before_anybody(self, say: Callable[[], None]) -> None:
-        """Has something said once the call is over, before anybody who waits for it goes on. It waits for nothing."""
+        """Calls `say` once the call is over, before anybody who waits for it goes on. `say` must not wait."""
         with self._deciding:
             if not self.over:
                 self._say = say
@@ -144,7 +145,7 @@ class Outcome:
             if self.over:
                 return
             self.result, self.failed = result, failed
-            # Before it counts as over: who waits for it then may let go of it.
+            # This comes before it counts as over: whoever waits for it may let go of it then.
             if self._work is not None:
                 self._kept.keep(self._work, result)
             self.over = True
@@ -155,7 +156,7 @@ class Outcome:
             say()
         self._going.release()
         if gate is not None:
-            # Not here: what the future calls may wait for calls that this thread is to make.
+            # The future is not completed here: its callbacks may wait for calls that this thread is to make.
             self._chain.put(lambda: self._complete(gate))
 
     def leave_behind(self, error: BaseException) -> None:
@@ -164,7 +165,7 @@ class Outcome:
         self.failed, self.over = error, True
 
     def wait(self, seconds: float | None) -> bool:
-        """Waits so many seconds at most until the call is over; whether it is."""
+        """Waits at most so many seconds until the call is over; returns whether it is."""
         if self.over:
             return True
         if self.maker is not None and threading.get_ident() == self.maker.ident:
@@ -182,7 +183,7 @@ class Outcome:
         return self.result
 
     def future(self) -> Any:
-        """What is done when the call is over, and has its tensors, or what went wrong."""
+        """A future that is done when the call is over, and has its tensors, or raises what went wrong."""
         with self._deciding:
             if self._future is not None:
                 return self._future
@@ -201,14 +202,14 @@ class Outcome:
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(self._around())
-            except Exception as error:  # noqa: BLE001: it is whoever's waits for the future.
+            except Exception as error:  # noqa: BLE001: whoever waits for the future gets it.
                 self.failed = self.failed or error
-            # By the tensors in it torch knows the devices on which those who wait come after the current stream.
+            # From the tensors in the result torch knows on which devices those who wait must come after the current stream.
             gate.set_result(self.result if self.failed is None else None)
 
 
 def leave_behind(error: BaseException) -> None:
-    """In a process that was just forked: what was under way fails there, and other threads are needed."""
+    """In a process that was just forked: the calls that were under way fail there, and it needs new threads."""
     threads.leave_behind()
     for outcome in _under_way:
         outcome.leave_behind(error)

@@ -31,16 +31,16 @@ class HostWork(SourcedWork):
         super().__init__()
         self.outcome = outcome
         self.limit: float | None = None
-        """Seconds that a `wait` may take that says none itself."""
+        """Seconds that a `wait` without a timeout of its own may take."""
         self.meeting: Callable[[Limit], None] | None = None
         """Returns when those who make the call have met, or failed to; raises TimedOutError when the time is over."""
-        # Until somebody waits for it, or has its future: as long as Python's collector leaves it.
+        # It refers to itself until somebody waits for it, or has its future: so it lives until Python's collector finds it.
         self._held: Work | None = self
         outcome.hold(self)
 
     def wait(self, timeout: object = None) -> bool:
-        """Returns when the call is done, and raises what went wrong. With a timeout it raises TimedOutError when that is over; the
-        call goes on. Without one the group's decides."""
+        """Returns when the call is done, and raises what went wrong. With a timeout it raises TimedOutError when that is over;
+        the call goes on. Without one the group's timeout holds."""
         limit = Limit.of(timeout, self.limit)
         if self.meeting and not self.outcome.over:
             self.meeting(limit)
@@ -52,7 +52,7 @@ class HostWork(SourcedWork):
         return True
 
     def get_future(self) -> Any:
-        """What is done when the call is, and has its tensors."""
+        """A future that is done when the call is, and has its tensors."""
         self._held = None
         return self.outcome.future()
 
@@ -83,10 +83,10 @@ class Lane:
         self._ended = False
         self._left: AntiphonError | None = None
         self.given_up = False
-        """Whether its calls have not ended in time."""
-        # Held so that no call comes behind the end.
+        """Whether it was given up because its calls did not end in time."""
+        # Held so that no call is queued behind the mark of the end.
         self._door = threading.RLock()
-        # What may wait for others is not done here, but in threads.
+        # Whatever may wait for other ranks is done in threads, not here.
         self._meeting = Meeting(name, meet, limit)
         self._chain = Chain()
         self._thread = threading.Thread(target=self._work, name=f"antiphon {name}", daemon=True)
@@ -98,7 +98,7 @@ class Lane:
             work, body, done, failed = call
             try:
                 body(meeting.communicator())
-            except BaseException as error:  # noqa: BLE001: it is the waiting thread's.
+            except BaseException as error:  # noqa: BLE001: the waiting thread raises it.
                 if meeting.error():
                     meeting.give_up(error)
                 failed(error)
@@ -111,7 +111,7 @@ class Lane:
             self._line.end(Limit(PATIENCE))
 
     def submit(self, body: Callable[[Communicator], None], result: Any) -> Any:
-        """Has the thread run `body`; the work is done, and its result there, when it has."""
+        """Makes the thread run `body`; the work is done, and its result there, when it has."""
         outcome = Outcome(self._chain)
         outcome.maker = self._thread
         self._put(body, lambda: outcome.succeed(result), outcome.fail)
@@ -120,16 +120,16 @@ class Lane:
     def _put(
         self, body: Callable[[Communicator], None], done: Callable[[], None], failed: Callable[[BaseException], None]
     ) -> None:
-        """Has the thread run `body`, and then say how that went."""
+        """Makes the thread run `body`, and then call `done` or `failed`."""
         with self._door:
-            # Who did not ask what became of the call before shall not go on as if all were well.
+            # Once the lane is broken calls are refused: a caller that did not ask how earlier ones went should not go on.
             if refused := self._left or self._meeting.broken or (destroyed() if self._ended else None):
                 raise refused
             self._calls.put((begun(), body, done, failed))
 
     def transfer(self, body: Body, side: Side, result: Any, source: int | None = None) -> Any:
-        """Has the thread run `body`: on the host until it is done, for a GPU until it is in the stream. One that receives does so from
-        a `source`."""
+        """Makes the thread run `body`: on the host until it is done, for a GPU until it is in the stream. `source` is the rank
+        from which it receives, if it does."""
         line = self._line
         if line is None:
             work = self.submit(lambda communicator: body(communicator, None), result)
@@ -158,7 +158,7 @@ class Lane:
         self._meeting.abort(why)
 
     def leave_behind(self, error: AntiphonError) -> None:
-        """In a process that was forked meanwhile, in which its thread is not: refuses calls."""
+        """Called in a forked process, where its thread does not exist: calls are refused from then on."""
         self._door, self._left = threading.RLock(), error
 
     def close(self) -> None:
@@ -181,23 +181,24 @@ class Lane:
 
 
 def end_all(lanes: dict[Any, Lane | Line | Meeting]) -> None:
-    """Ends all that a group has, when their calls have, or time is up."""
+    """Ends all lanes of a group, when their calls have ended or the time is up."""
     every = list(lanes.values())
 
     def each(ask: Callable[[Lane | Line | Meeting], None]) -> None:
         for lane in every:
-            with contextlib.suppress(Exception):  # The others are to end all the same, and nobody is left to be told.
+            with contextlib.suppress(Exception):  # The others must end all the same, and nobody is left to be told.
                 ask(lane)
 
     def end() -> None:
         until = Limit(PATIENCE)
         each(lambda lane: lane.end(until))
 
-    # All at once, so that those that do not end are waited for together; then those again that were given up.
+    # All are closed first, so that they are waited for together. The second round is for those that were given up.
     each(lambda lane: lane.close())
     end()
     if any(lane.given_up for lane in every):
-        # Peers on other nodes that wait for this rank in others would do so until their time limit: who leaves in good order breaks nothing.
+        # Peers on other nodes may wait for this rank in other lanes. If those were left in good order, the peers would wait
+        # until their time limit.
         each(lambda lane: lane.abort(GIVEN_UP))
     end()
     each(lambda lane: lane.leave())
@@ -212,12 +213,12 @@ class SeveralWorks(Work):  # type: ignore[misc]
         self._works = works
 
     def wait(self, timeout: object = None) -> bool:
-        """Waits for each, for all together no longer than a timeout says."""
+        """Waits for each; the timeout is for all together."""
         limit = Limit.of(timeout)
         return all([work.wait(limit) for work in self._works])
 
     def get_future(self) -> Any:
-        """What is done when all are."""
+        """A future that is done when all are."""
         return torch.futures.collect_all([work.get_future() for work in self._works])
 
     def is_completed(self) -> bool:

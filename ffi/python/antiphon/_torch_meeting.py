@@ -1,7 +1,8 @@
 """Communicators of a process group whose ranks meet while the process goes on.
 
-The library ends no meeting before its time. So ranks meet in a thread, and who waits for that may be told to give up. The
-thread itself goes to a meeting of the library only when the other rank is there, which it waits for in steps.
+The library does not end a meeting before its time limit. So ranks meet in a thread, and whoever waits for that thread may be
+told to give up. The thread itself enters a meeting of the library only once the other rank is there; it waits for that in
+steps.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ PAUSE = 0.05
 """Seconds between two looks at whether anybody still waits for a rank of this node."""
 
 _DESCRIPTORS = 16
-"""Those that a lane may take while its ranks meet; some of them stay open."""
+"""The descriptors that a lane may take while its ranks meet; some of them stay open."""
 
 Meet = Callable[[Callable[[], bool]], Communicator]
-"""Makes a communicator, if ranks come; it may ask whether anybody waits for it still."""
+"""Makes a communicator, if the ranks come; it may ask whether all who waited for it have given up."""
 
 
 def aborted(why: str = ABORTED) -> AbortedError:
-    """What a group says that was aborted."""
+    """The error of calls of a group that was aborted."""
     return AbortedError(f"cannot make a call: {why}; make another one")
 
 
 def destroyed() -> InvalidArgumentError:
-    """What a group says that was destroyed."""
+    """The error of calls of a group that was destroyed."""
     return InvalidArgumentError("cannot make a call: its process group was destroyed; make another one")
 
 
 def forked() -> InvalidArgumentError:
-    """What a group says in a process that was forked from the one that made it."""
+    """The error of calls in a process that was forked from the one that made the group."""
     return InvalidArgumentError("cannot make a call: its process group was made before a fork; start processes by spawn")
 
 
@@ -56,9 +57,9 @@ class Meeting:
         self.made: Communicator | None = None
         """The communicator, once its ranks have met."""
         self.given_up = False
-        """Nothing of it is under way."""
+        """Never: nothing of it is under way that could be given up."""
         self.broken: BaseException | None = None
-        """Why there is none, or of what use it is no more; the first reason."""
+        """The first reason why there is no communicator, or why it is of no more use."""
         self._over = threading.Event()
         work = begun()
         try:
@@ -70,21 +71,22 @@ class Meeting:
     def _meet(self, meet: Meet, work: Work) -> None:
         try:
             self.made = meet(lambda: self.broken is not None or ending())
-            # Whichever of the two is later, this or who gives up, sees the other.
+            # Of this thread and one that gives up, whichever comes later sees what the other did.
             if self.broken is not None and not self.made.closed:
                 self.made.abort(ABORTED)
             self._over.set()
-        except BaseException as error:  # noqa: BLE001: it is the waiting threads'.
+        except BaseException as error:  # noqa: BLE001: the waiting threads raise it.
             self.give_up(error)
         finally:
             work.end()
 
     def over(self, seconds: float | None) -> bool:
-        """Waits so many seconds at most until the ranks have met, or are not waited for; whether that is so."""
+        """Waits at most so many seconds until the ranks have met, or nobody waits for them; returns whether that is so."""
         return self._over.wait(seconds)
 
     def communicator(self) -> Communicator:
-        """The communicator, once its ranks have met; raises why they have not, which after the limit is that."""
+        """The communicator, once its ranks have met; raises the reason if they have not, which may be that the limit is
+        over."""
         if not self._over.wait(self._limit.left()):
             self.give_up(not_begun(self._name, self._limit.seconds))
         if self.made is None:
@@ -93,7 +95,7 @@ class Meeting:
         return self.made
 
     def await_with(self, ask: Callable[[], None]) -> Communicator:
-        """The communicator; `ask` is called again and again until it is there, and may raise why it is waited for no longer."""
+        """The communicator; until it is there `ask` is called again and again, and may end the wait by raising the reason."""
         while not self.over(PAUSE):
             try:
                 ask()
@@ -113,22 +115,22 @@ class Meeting:
         return None
 
     def give_up(self, error: BaseException) -> None:
-        """Nobody waits any more, nor makes new calls, for a reason."""
+        """Notes the reason why nobody waits any more, or makes new calls; those who wait now raise it."""
         self.broken = self.broken or error
         self._over.set()
 
     def abort(self, why: str = ABORTED) -> None:
-        """Has those fail who wait, and calls under way."""
+        """Makes those who wait fail, and calls under way."""
         self.give_up(aborted(why))
         if self.made is not None and not self.made.closed:
             self.made.abort(why)
 
     def close(self) -> None:
-        """Has those fail who wait: the group is destroyed."""
+        """Makes those who wait fail: the group is destroyed."""
         self.give_up(destroyed())
 
     def end(self, until: Limit) -> None:
-        """Nothing is under way that could end."""
+        """Does nothing: nothing is under way that could end."""
 
     def leave(self) -> None:
         """Gives the communicator back, if there is one."""
@@ -137,9 +139,9 @@ class Meeting:
 
 
 def check_room(name: str, others: int) -> None:
-    """Refuses a transfer for whose lane there may be too few descriptors, beside so many others."""
+    """Refuses a transfer if there may be too few descriptors for its lane beside so many other lanes."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError):  # Where nobody says how many are open, ranks that meet see it.
+    with contextlib.suppress(OSError):  # If it is not known how many are open, a lack shows when ranks meet.
         used = len(os.listdir("/proc/self/fd"))
         if most != resource.RLIM_INFINITY and used + _DESCRIPTORS > most:
             raise SystemFailure(
@@ -149,28 +151,28 @@ def check_room(name: str, others: int) -> None:
 
 
 def not_begun(name: str, seconds: float | None) -> TimedOutError:
-    """A transfer's two ranks did not meet in time."""
+    """The error if the two ranks of a transfer did not meet in time."""
     return TimedOutError(f"cannot {name}: not both ranks had begun within {seconds:g} s; see what the other one does instead")
 
 
 def meet(
     place: str, password: str, rank: int, limit: float, device: str, given_up: Callable[[], bool]
 ) -> Communicator:
-    """The communicator of two ranks of a node of which one may come long after the other, and whose calls have a limit. Whoever is
-    on the node sees the place; the password the two have alone."""
+    """The communicator of two ranks of a node, of which one may come long after the other; its calls have the time `limit`.
+    Anybody on the node can see the place, but only the two ranks have the password."""
     (_expect if rank == 0 else _come)(f"\0{place}-door", password.encode(), given_up)
     return Communicator.from_place(place, rank, 2, timeout=limit, device=device)
 
 
 def _expect(door: str, password: bytes, given_up: Callable[[], bool]) -> None:
-    """Returns when the other rank has come to the door, and was told that it is open. Others may come, and are told nothing."""
+    """Returns when the other rank has come to the door and was told that it is open. Others who come are told nothing."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.settimeout(PAUSE)
         listener.bind(door)
         listener.listen()
         while True:
             _ask(given_up)
-            # A rank that has gone again is waited for like one that has not come; one that was slow to speak comes again.
+            # A rank that has gone away again is waited for like one that has not come; one too slow to speak comes again.
             with contextlib.suppress(TimeoutError, ConnectionError), listener.accept()[0] as guest:
                 guest.settimeout(PAUSE)
                 if compare_digest(guest.recv(len(password)), password):
@@ -183,7 +185,7 @@ def _come(door: str, password: bytes, given_up: Callable[[], bool]) -> None:
     pause = 0.001
     while True:
         with contextlib.suppress(ConnectionError, BlockingIOError), socket.socket(socket.AF_UNIX) as way:
-            # Not waiting where others have filled the queue.
+            # If others have filled the queue, this does not wait long.
             way.settimeout(PAUSE)
             way.connect(door)
             way.sendall(password)
@@ -203,13 +205,14 @@ def _told(way: socket.socket, given_up: Callable[[], bool]) -> bool:
 
 
 def _ask(given_up: Callable[[], bool]) -> None:
-    """Raises TimedOutError where nobody waits any more, and what is asked may raise why."""
+    """Raises TimedOutError if nobody waits any more; `given_up` may itself raise the reason."""
     if given_up():
         raise TimedOutError("nobody waits any more")
 
 
 def meet_far(store: Any, key: str, rank: int, limit: float, device: str, given_up: Callable[[], bool]) -> Communicator:
-    """The same of ranks of two nodes. They ask the store again and again: who waits in it keeps others of its process out."""
+    """The same for ranks of two nodes. They ask the store again and again: a thread that waits in it keeps others of its
+    process out."""
 
     def wait_for(what: str) -> None:
         while not store.add(f"{key} {what}", 0):
@@ -227,12 +230,12 @@ def meet_far(store: Any, key: str, rank: int, limit: float, device: str, given_u
 
 
 def agree(store: Any, rank: int, size: int, ask: Callable[[], None]) -> tuple[UniqueId, str]:
-    """The id of a group, and a secret of its ranks, once all ranks have them. `ask` is called first, and again and again until then,
-    and may raise why the others are waited for no longer."""
+    """The id of a group, and a secret of its ranks, once all ranks have them. `ask` is called first, then again and again until
+    then, and may end the wait by raising the reason."""
 
     def wait_for(what: str, most: int) -> None:
         pause = 0.001
-        # As in `meet_far`, who waits in the store keeps others out, and is told nothing.
+        # As in `meet_far`, a thread that waits in the store keeps others out; it could not be told to give up either.
         while store.add(what, 0) < most:
             ask()
             time.sleep(pause)
@@ -244,13 +247,13 @@ def agree(store: Any, rank: int, size: int, ask: Callable[[], None]) -> tuple[Un
         store.add("antiphon there", 1)
     wait_for("antiphon there", 1)
     id, secret = store.get("antiphon").decode().split()
-    # Under a name of its own, as all that stays.
+    # This key has the secret in its name, like all keys that stay in the store.
     here = f"antiphon {secret} here"
     if rank == 0:
         try:
             wait_for(here, size - 1)
         finally:
-            # Before anybody goes on, who may come again over the same store, and would find a group that is gone.
+            # This comes before any rank goes on: it might use the same store again, and would find a group that is gone.
             for key in ("antiphon there", "antiphon"):
                 with contextlib.suppress(RuntimeError):  # There are stores that keep all they have.
                     store.delete_key(key)
@@ -260,8 +263,8 @@ def agree(store: Any, rank: int, size: int, ask: Callable[[], None]) -> tuple[Un
 
 
 def watch(store: Any, key: str, rank: int, size: int, limit: Limit, ask: Callable[[], None]) -> None:
-    """Returns when all ranks have called it with a key that is new. When the time is over, rank 0 says which have not, and the
-    others that it did. `ask` is called again and again, and may raise why it is waited for no longer."""
+    """Returns when all ranks have called it with the same new key. When the time is over, rank 0's error names the ranks that
+    have not, and those of others refer to it. `ask` is called again and again, and may end the wait by raising the reason."""
 
     def wait_for(what: Callable[[], bool], until: Limit) -> bool:
         pause = 0.001
@@ -278,7 +281,7 @@ def watch(store: Any, key: str, rank: int, size: int, limit: Limit, ask: Callabl
 
     store.add(f"{key} {rank}", 1)
     if rank != 0:
-        # A rank 0 that came later decides later.
+        # If rank 0 came later than this rank, it also decides later.
         came = wait_for(over, limit) or (store.add(f"{key} 0", 0) and wait_for(over, Limit(limit.seconds))) or over()
         if not came:
             raise TimedOutError(f"cannot pass the barrier: rank 0 had not come within {limit.seconds:g} s; see what it does instead")

@@ -15,29 +15,29 @@ __all__ = ["NAMED", "Parts", "Side", "copy", "joined", "listed", "listed_twice",
 
 
 _PARTS = {torch.complex32: "float16", torch.complex64: "float32", torch.complex128: "float64"}
-"""What complex numbers are pairs of."""
+"""The types of the pairs of numbers that complex numbers are."""
 
 NAMED = {Op.sum: "SUM", Op.prod: "PRODUCT", Op.min: "MIN", Op.max: "MAX", Op.avg: "AVG"}
 """Reductions as torch names them."""
 
 
 class Side:
-    """A tensor as a buffer. As a context, in which its call is made, it has the buffer hold the tensor's numbers, and then, unless
-    the call failed, the tensor what was received, also where the buffer is a copy. A `given` tensor is only read."""
+    """A tensor as a buffer. Its call is made inside it as a context: on entry the buffer gets the tensor's numbers, and on
+    exit, unless the call failed, the tensor gets what was received, if the buffer is a copy. A `given` tensor is only read."""
 
     def __init__(self, tensor: Any, reduced: Op | None = None, *, given: bool = False) -> None:
         _check(tensor)
         self._original = tensor = tensor.detach()
         self._given = given
         self.parts: list[Any] = []
-        """Tensors that lie elsewhere, and are copied."""
-        # Filled in the call's turn: those before it may change the tensor.
+        """Tensors that lie outside the buffer, and are copied to or from it."""
+        # A copy is filled when it is the call's turn: calls before it may change the tensor.
         self.tensor = tensor if _plain(tensor) else tensor.new_empty(tensor.shape)
-        """It, or a contiguous one that is to have its numbers."""
+        """The given tensor, or a contiguous one that its numbers are copied to."""
         dtype, self.op = NAMES.get(name_of(tensor.dtype)), Op.sum if reduced is None else reduced
         """The reduction of its elements."""
         if tensor.dtype == torch.bool and reduced not in (None, Op.avg):
-            # Zeros and ones stay such: a sum says whether there is a one.
+            # The result must stay zeros and ones, so a sum becomes a maximum, which says whether there is a one.
             dtype, self.op = NAMES["uint8"], Op.max if reduced == Op.sum else self.op
         if tensor.dtype in _PARTS and reduced in (Op.sum, Op.avg):
             dtype = NAMES[_PARTS[tensor.dtype]]
@@ -61,8 +61,8 @@ class Side:
 
 
 class Parts(Side):
-    """Tensors as a buffer in which they are one behind the other: their own memory, where they lie so, and none of those `beside` them,
-    which the call uses, too, lies there."""
+    """Tensors as a buffer in which they are one behind the other. It is their own memory if they lie so there, unless one of
+    those `beside` them, which the call also uses, overlaps it."""
 
     def __init__(self, parts: list[Any], reduced: Op | None = None, *, given: bool = False, beside: list[Any]) -> None:
         for tensor in (*parts, *beside):
@@ -107,21 +107,21 @@ def _check(tensor: Any) -> None:
 
 def _plain(tensor: Any) -> bool:
     """Whether a tensor's memory holds its numbers as a call needs them: one behind the other, each where its size divides the address."""
-    # Those of a tensor that is conjugated, or negated, by a mark are others.
+    # The memory of a tensor that is only marked as conjugated or negated holds other numbers.
     return bool(
         tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg() and tensor.data_ptr() % tensor.element_size() == 0
     )
 
 
 def _whole(parts: list[Any], beside: list[Any]) -> Any:
-    """The tensor whose parts tensors are, one behind the other; None where they are not, or another one lies in it."""
+    """The tensor that `parts` make up, one behind the other; None if they do not, or one of those `beside` them overlaps it."""
     filled = [part for part in parts if part.numel()]
     if not filled or not all(map(_plain, filled)):
         return None
     first = filled[0]
     begin = end = first.data_ptr()
     for part in filled:
-        # Memory of two allocations may follow each other, too, but is no one tensor's.
+        # Two allocations may also lie one behind the other, but one tensor cannot span them.
         if part.data_ptr() != end or not torch._C._is_alias_of(first, part):
             return None
         end += part.numel() * part.element_size()
@@ -140,7 +140,7 @@ def _extent(tensor: Any) -> tuple[int, int]:
 
 def copy(source: Any, target: Any) -> None:
     """Gives a tensor the numbers of another."""
-    # The caller may have been in this mode, and then tensors may be written in it alone.
+    # The caller may have been in inference mode, and then only in it can its tensors be written.
     with torch.inference_mode():
         target.copy_(source)
 
@@ -163,7 +163,7 @@ def listed_twice(tensors: Any) -> list[list[Any]]:
 
 
 def joined(parts: list[Any], ranks: int, like: Any, reduced: Op | None = None, *, given: bool = False) -> Parts:
-    """A part for each rank, as large as a tensor that the call uses with them."""
+    """A part for each rank as one buffer; each is as large as `like`, which the call uses with them."""
     if len(parts) != ranks or any(part.numel() != like.numel() or part.dtype != like.dtype for part in parts):
         raise InvalidArgumentError(
             f"cannot make a call with {len(parts)} tensors of {sorted({part.numel() for part in parts})} elements: "
@@ -173,7 +173,7 @@ def joined(parts: list[Any], ranks: int, like: Any, reduced: Op | None = None, *
 
 
 def parted(tensor: Any, sizes: list[int], ranks: int) -> list[int]:
-    """How many elements of a tensor are each rank's: so much of the first axis as is said, or as much as the others'."""
+    """How many elements of a tensor each rank has: as much of the first axis as `sizes` says, or equal parts without them."""
     length = tensor.size(0) if tensor.dim() else 1
     if length % ranks if not sizes else len(sizes) != ranks or min(sizes) < 0 or sum(sizes) != length:
         raise InvalidArgumentError(

@@ -1,7 +1,7 @@
-"""Calls of a process group for tensors of a GPU: a stream beside the application's, in which they are made.
+"""Calls of a process group with tensors of a GPU: they are made in a stream beside the application's.
 
-What a call waits for is marked in the caller's current stream, and so is who waits for it: the host waits for no GPU, unless
-it asks to.
+An event in the caller's current stream marks what a call waits for, and the streams that wait for the call do so by an event
+too: the host waits for no GPU, unless the caller asks for it.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ __all__ = [
 ]  # fmt: skip
 
 ABORTED = "its process group was aborted"
-"""Why calls fail that were under way then."""
+"""Why calls fail that were under way when the group was aborted."""
 
 GIVEN_UP = "its process group is given up"
 """Why calls fail that do not end when their group is destroyed."""
 
 
 def seconds_of(timeout: object) -> float | None:
-    """The seconds that a `wait` may take, of what torch says; None for as long as it takes, which torch says by 0 and by less."""
+    """The seconds that a `wait` may take, from torch's timeout; None for no limit, which torch expresses by 0 or less."""
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout or 0)  # type: ignore[arg-type]
     return seconds if seconds > 0 else None
 
 
 class Limit:
-    """How long somebody waits, for several things one after the other."""
+    """A time limit for waiting for several things one after the other."""
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
-        """The whole of it; None for as long as it takes."""
+        """The whole time; None for no limit."""
         self._end = None if seconds is None else time.monotonic() + seconds
 
     @classmethod
     def of(cls, timeout: object, otherwise: float | None = None) -> Limit:
-        """That of a `wait`, of what it is given: a limit that has begun, or what torch says."""
+        """The limit of a `wait`, from its argument: a limit that has begun already, or a timeout as torch gives it."""
         return timeout if isinstance(timeout, Limit) else cls(seconds_of(timeout) or otherwise)
 
     def left(self) -> float | None:
@@ -59,14 +59,14 @@ class Limit:
         return None if self._end is None else max(0.0, self._end - time.monotonic())
 
     def error(self) -> TimedOutError:
-        """What is said when it is over."""
+        """The error to raise when the time is over."""
         return TimedOutError(
             f"cannot wait any longer: the call was not complete within {self.seconds:g} s, and goes on; see what its peers do"
         )
 
 
 Body = Callable[[Communicator, "Stream | None"], None]
-"""Makes the calls of one of torch's: on the stream, or, where there is none, until they are complete."""
+"""Makes the calls that one call of torch needs: on the stream, or, if there is none, until they are complete."""
 
 
 def name_of_device(device: Any) -> str:
@@ -86,10 +86,10 @@ def on_one_device(tensors: list[Any]) -> Any:
 
 @untraced
 class SourcedWork(Work):  # type: ignore[misc]
-    """A call that may be one that receives."""
+    """A call that may receive from a peer."""
 
     source: int | None = None
-    """Whose numbers a call receives that does."""
+    """The rank from which the call receives, if it does."""
 
     def _source_rank(self) -> int:
         return int(super()._source_rank()) if self.source is None else self.source
@@ -105,19 +105,19 @@ class StreamWork(SourcedWork):
         super().__init__()
         self._line, self._blocking = line, blocking
         self.limit: float | None = None
-        """Seconds that a `wait` may take that says none itself."""
+        """Seconds that a `wait` without a timeout of its own may take."""
         self.meeting: Callable[[Limit], None] | None = None
         """Returns when those who make the call have met, or failed to; raises TimedOutError when the time is over."""
         self.outcome = Outcome(line.chain, [line.device], self._after)
         """How putting it into the stream went."""
         self._done: Any = torch.cuda.Event()
-        # Until somebody waits for it, or has its future: as long as Python's collector leaves it.
+        # It refers to itself until somebody waits for it, or has its future: so it lives until Python's collector finds it.
         self._held: Work | None = self
         self.outcome.hold(self)
 
     @contextlib.contextmanager
     def _after(self) -> Iterator[None]:
-        """In it the current stream is one that comes after the call, and after nothing else of its stream."""
+        """A context in which the current stream is one that waits for this call, and for nothing else in the call's stream."""
         if self.outcome.failed is not None:
             yield
             return
@@ -136,7 +136,7 @@ class StreamWork(SourcedWork):
         self.outcome.fail(error)
 
     def wait(self, timeout: object = None) -> bool:
-        """Has what the current stream is given from now on wait for the call; raises what is known to have gone wrong. With a
+        """Makes what the current stream is given from now on wait for the call; raises what is known to have gone wrong. With a
         timeout the host waits until the call is done, and TimedOutError is raised when the time is over; the call goes on."""
         limit = Limit.of(timeout, self.limit)
         if self.meeting and not self.outcome.over:
@@ -154,7 +154,7 @@ class StreamWork(SourcedWork):
         torch.cuda.current_stream(self._line.device).wait_event(self._done)
         if self._blocking:
             self._done.synchronize()
-        # To the GPU a call that failed while the host waited is one that is done.
+        # For the GPU, a call that failed while the host waited is simply done.
         if (self._blocking or limit.seconds is not None) and (error := self.exception()):
             raise error
         return True
@@ -168,7 +168,8 @@ class StreamWork(SourcedWork):
         self.wait()
 
     def get_future(self) -> Any:
-        """What is done when the call has been put into its stream; streams that use its tensors wait for that."""
+        """A future that is done when the call has been put into its stream; streams that use its tensors wait for the call
+        itself."""
         self._held = None
         return self.outcome.future()
 
@@ -203,12 +204,12 @@ class Line:
         self._adopted: Stream | None = None
         self._flag: Memory | None = None
         self.given_up = False
-        """Whether its calls have not ended in time."""
+        """Whether it was given up because its calls did not end in time."""
 
     def begin(self, used: list[Any], blocking: bool = False) -> tuple[StreamWork, Any]:
-        """A call that is to use tensors: its work, and the mark behind all that the caller's stream was given so far."""
+        """Begins a call that is to use tensors: its work, and an event behind all that the caller's stream was given so far."""
         for tensor in used:
-            # Their memory is nobody else's before this stream has come so far.
+            # PyTorch gives their memory to nobody else before this stream has come so far.
             tensor.record_stream(self._stream)
         ready = torch.cuda.Event()
         ready.record(torch.cuda.current_stream(self.device))
@@ -219,9 +220,9 @@ class Line:
         self._communicator, self._adopted = communicator, communicator.adopt(self._stream.cuda_stream)
 
     def make(self, communicator: Communicator, body: Body, work: StreamWork, ready: Any, result: Any) -> None:
-        """Puts a call into the stream, behind the mark."""
+        """Puts a call into the stream, behind the event `ready`."""
         try:
-            # It would be behind its own end.
+            # A gathered call would be made only after its end was marked.
             alone("make a call of torch.distributed")
             if self._adopted is None:
                 self.adopt(communicator)
@@ -234,7 +235,7 @@ class Line:
             raise
 
     def barrier(self, communicator: Communicator) -> StreamWork:
-        """A call for whose end the host waits: all ranks' streams have come so far."""
+        """A call whose `wait` makes the host wait until all ranks' streams have come so far."""
         work, ready = self.begin([], blocking=True)
         self.make(communicator, self._meet, work, ready, [])
         return work
@@ -256,14 +257,14 @@ class Line:
             self._communicator.abort(why)
 
     def close(self) -> None:
-        """Asks nothing: the GPU ends the calls that are under way by itself."""
+        """Does nothing: the GPU completes the calls that are under way by itself."""
 
     def end(self, until: Limit) -> None:
         """Waits for the calls that are under way; those that have not ended in time are given up."""
         communicator, adopted = self._communicator, self._adopted
         if communicator is None or adopted is None or communicator.closed:
             return
-        # Without a thread: none starts while Python ends.
+        # This polls without a thread: none can start while Python ends.
         try:
             while not adopted.done():
                 if not until.left():
@@ -273,9 +274,9 @@ class Line:
                 time.sleep(0.001)
             adopted.close()
         except AntiphonError:
-            pass  # Who waited for the call was told.
+            pass  # Whoever waited for the call has been told.
         finally:
             communicator.close()
 
     def leave(self) -> None:
-        """Nothing is left: who ends it gives the communicator back."""
+        """Does nothing: `end` has given the communicator back."""

@@ -1,7 +1,7 @@
-"""Threads of process groups, none of which is in torch's code when the interpreter ends.
+"""Threads of process groups, and how to keep them out of torch's code when the interpreter ends.
 
-Python ends a thread then that comes back to it, by unwinding what it is in. What is written in C++ ends the whole process for
-that: it says `terminate called without an active exception`, and its status is no success.
+At its end Python stops a thread that comes back to it by unwinding the thread's stack. C++ code that is unwound so ends the
+whole process: it says `terminate called without an active exception`, and its status is a failure.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ _IDLE = 5.0
 
 
 class Work:
-    """What threads have to do that may take them into torch's code, from when it is given to them."""
+    """Counts the jobs of threads that may be in torch's code for them, from when the jobs are given to them."""
 
     def __init__(self) -> None:
-        # A lock itself, which no interrupt leaves locked, and no condition, which is of Python.
+        # A plain lock, which no interrupt leaves locked. A condition is Python code, which an interrupt might leave so.
         self._counting = threading.Lock()
         self._count = 0
 
     def begin(self) -> None:
-        """There is one thing more."""
+        """Notes one job more."""
         with self._counting:
             self._count += 1
 
     def end(self) -> None:
-        """One is over, and nothing of it is left."""
+        """Notes that a job is over, and nothing of it is left."""
         with self._counting:
             self._count -= 1
 
     def over(self) -> bool:
-        """Whether there is nothing."""
+        """Whether there is no job."""
         return not self._count
 
 
 class _Threads:
-    """Threads for what may wait for others: there is always one that is free."""
+    """Threads for jobs that may wait for others: a job always finds a free one, or gets a new one."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._counting = threading.Lock()
         self._free = 0
-        """Threads that wait for work, and for which there is none yet."""
+        """How many threads wait for a job and have not been promised one."""
 
     def do(self, job: Callable[[], None]) -> bool:
-        """Has a thread do a job; False where there can be no more threads, as while Python ends."""
+        """Makes a thread do a job; False where there can be no more threads, as while Python ends."""
         with self._counting:
             if self._free:
                 self._free -= 1
@@ -61,7 +61,7 @@ class _Threads:
                     threading.Thread(target=self._do_all, name="antiphon futures", daemon=True).start()
                 except RuntimeError:
                     return False
-            # The job is under way, though no thread may have seen it.
+            # From here on the job counts as under way, though perhaps no thread has seen it yet.
             self._work.begin()
             self._jobs.put(job)
         return True
@@ -75,11 +75,11 @@ class _Threads:
                     if self._free:
                         self._free -= 1
                         return
-                # Somebody has just counted on this one.
+                # Somebody has just promised this thread a job.
                 continue
             try:
                 job()
-                # What it has of torch's goes while it counts.
+                # Objects of torch that the job holds go while it still counts.
                 del job
             finally:
                 self._work.end()
@@ -93,31 +93,31 @@ _ending = False
 
 
 def begun() -> Work:
-    """A thread that Python may end with the interpreter is given something to do; it says when that is over."""
+    """Notes that a thread which Python may end with the interpreter is given a job; the thread says when it is over."""
     work = _work
     work.begin()
     return work
 
 
 def do(job: Callable[[], None]) -> bool:
-    """Has a thread do a job that may wait for others; False where there can be no more threads, as while Python ends."""
+    """Makes a thread do a job that may wait for others; False where there can be no more threads, as while Python ends."""
     return _threads.do(job)
 
 
 def ending() -> bool:
-    """Whether the interpreter ends: who waits for others then gives up."""
+    """Whether the interpreter ends: then whoever waits for others gives up."""
     return _ending
 
 
 def rest(seconds: float) -> None:
-    """The interpreter ends: waits so many seconds at most until no thread has anything to do."""
+    """Called when the interpreter ends: waits at most `seconds` until no thread has anything to do."""
     global _ending
     _ending = True
     await_end(_work.over, seconds)
 
 
 def leave_behind() -> None:
-    """In a process that was just forked: the threads are not there, and locks are as whatever thread left them."""
+    """Called in a process that was just forked, where the threads do not exist, and locks may have been left locked."""
     global _work, _threads
     _work = Work()
     _threads = _Threads(_work)

@@ -12,9 +12,9 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def untraced(kind: _Class) -> _Class:
-    """A class whose methods are never compiled, nor what they call. Torch's own code calls them in the middle of what is: to compile
-    DistributedDataParallel failed."""
-    # By what later releases have for it: what is public takes seconds to import.
+    """Exempts a class's methods, and what they call, from being compiled. Torch's own code calls them in the middle of compiled
+    code, so that compiling DistributedDataParallel failed."""
+    # This uses internals of later releases, since importing the public interface takes seconds.
     with contextlib.suppress(ImportError, AttributeError):
         from torch._C._dynamo import eval_frame
 
