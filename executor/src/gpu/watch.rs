@@ -111,9 +111,7 @@ impl Looks {
 
 fn tick(shared: &Shared, gpu: &Gpu, standing: &mut HashMap<usize, Standing>) -> Seen {
     let mut seen = Seen::default();
-    let moved = shared
-        .passing()
-        .wrapping_add(shared.control(shared.rank).passing.0.load(Ordering::Relaxed));
+    let moved = shared.passing();
     for context in gpu.contexts() {
         let marks = context.marks();
         let over = context.is_over(&gpu.asker);
