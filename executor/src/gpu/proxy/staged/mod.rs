@@ -97,8 +97,17 @@ struct State {
     acknowledged: u64,
     /// Why nothing goes on.
     lost: Option<String>,
+    /// Why nothing more is posted, though all that was has landed: the peer has left.
+    gone: Option<String>,
     /// The reason is a fault, rather than the end of the wire's link or of this one.
     faulty: bool,
+}
+
+impl State {
+    /// Whether nothing goes on, or nothing more.
+    fn is_over(&self) -> bool {
+        self.lost.is_some() || self.gone.is_some()
+    }
 }
 
 impl Staged {
@@ -148,12 +157,12 @@ impl Staged {
     /// Whether all that the peer has sent has landed, and the peer knows.
     pub fn is_calm(&self) -> bool {
         let state = self.enter();
-        state.lost.is_some() || self.word(ARRIVED).load(Ordering::Acquire) == state.acknowledged
+        state.is_over() || self.word(ARRIVED).load(Ordering::Acquire) == state.acknowledged
     }
 
     /// Whether nothing goes on, for whatever reason.
     pub fn is_lost(&self) -> bool {
-        self.enter().lost.is_some()
+        self.enter().is_over()
     }
 
     /// What is wrong with what the peer has sent, or with the device.
@@ -190,6 +199,9 @@ impl Staged {
 
     fn post(&self, post: Post) -> Result<Posted, WireError> {
         let mut state = self.alive()?;
+        if let Some(reason) = &state.gone {
+            return Err(self.error(reason.clone()));
+        }
         Ok(if state.outbox.post(post) { Posted::Queued } else { Posted::Full })
     }
 
@@ -371,41 +383,57 @@ impl Staged {
         Ok(moved)
     }
 
+    /// Takes in what has come: how many of this rank's parcels have landed and, by the wire's link, of its other bytes; and the
+    /// peer's parcels.
+    fn receive(&self, state: &mut State, reached: Option<&Reached>) -> Result<bool, WireError> {
+        let landed = self.word(LANDED).load(Ordering::Acquire);
+        let asked = reached.filter(|_| state.outbox.awaited() > 0);
+        // A link that is lost says so when it is driven.
+        let completed = asked.map_or(0, |known| known.attended.link().completed().unwrap_or(0));
+        let news = state.outbox.land(landed, state.written, completed);
+        Ok(news.map_err(|saw| self.error(saw))? | self.unpack(state)?)
+    }
+
     fn advance(&self, state: &mut State) -> Result<bool, WireError> {
         let reached = match self.path.reach() {
             Peering::Reached(reached) => reached,
             Peering::Soon => return self.fill(state, None),
             Peering::Lost(reason) => {
+                let moved = self.receive(state, None)? | self.into.progress()?;
+                // A peer leaves once it has told of all that has landed there: no request may fail that is done.
+                if state.outbox.done == state.outbox.posted {
+                    state.gone.get_or_insert(reason);
+                    return Ok(moved);
+                }
                 state.lost.get_or_insert_with(|| reason.clone());
                 return Err(self.error(reason));
             }
         };
         let driving = reached.attended.drive();
-        let mut moved = false;
-        let wired = (|| {
-            let mut moved = driving.progress()?;
-            let landed = self.word(LANDED).load(Ordering::Acquire);
-            let State { outbox, direct, .. } = state;
-            let completed =
-                if outbox.awaited() > 0 { reached.attended.link().completed()? } else { 0 };
-            let news = outbox.land(landed, state.written, completed);
-            moved |= news.map_err(|saw| self.error(saw))?;
-            let takes = |region| self.path.lends(region).is_some();
-            let told = direct.look(self.open, takes);
-            told.into_iter().for_each(|(to, load)| outbox.tell(to, load));
-            moved |= self.fill(state, Some(&reached))?;
-            moved |= self.ship(state, &reached)?;
-            moved |= self.unpack(state)?;
-            moved |= self.acknowledge(state, &reached)?;
-            Ok(moved)
-        })();
+        let wired = driving.progress();
+        // Also of a wire that is lost: what came before the loss counts.
+        let received = self.receive(state, Some(&reached))?;
+        let wired = wired.and_then(|moved| Ok(moved | self.hand_on(state, &reached)?));
         drop(driving);
         match wired {
-            Ok(some) => moved |= some,
+            Ok(moved) => Ok(moved | received),
             // Who broke the communicator is heard of a little later, and counts.
-            Err(WireError::Lost { wire, .. }) if wire != NAME && wire != Copies::NAME => {}
-            Err(error) => return Err(error),
+            Err(WireError::Lost { wire, .. }) if wire != NAME && wire != Copies::NAME => {
+                Ok(received)
+            }
+            Err(error) => Err(error),
         }
+    }
+
+    /// Hands on to the wire what it takes: bytes, parcels, and how many of the peer's parcels have landed.
+    fn hand_on(&self, state: &mut State, reached: &Reached) -> Result<bool, WireError> {
+        let State { outbox, direct, .. } = state;
+        let takes = |region| self.path.lends(region).is_some();
+        let told = direct.look(self.open, takes);
+        told.into_iter().for_each(|(to, load)| outbox.tell(to, load));
+        let mut moved = self.fill(state, Some(reached))?;
+        moved |= self.ship(state, reached)?;
+        moved |= self.acknowledge(state, reached)?;
         Ok(moved)
     }
 }

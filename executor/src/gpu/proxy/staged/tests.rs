@@ -5,6 +5,7 @@ use super::path::{Path, Peering, Reached};
 use super::*;
 use antiphon_hal::driver;
 use antiphon_port::Attended;
+use std::sync::atomic::AtomicBool;
 
 /// Numbers that differ from seed to seed.
 #[derive(Debug)]
@@ -37,12 +38,16 @@ struct Late {
     state: Mutex<(Dice, Vec<Op>, u64, bool)>,
 }
 
+/// What a wire says that was stopped.
+fn cut() -> WireError {
+    WireError::Lost { wire: "late".to_owned(), peer: 1, reason: "cut".to_owned() }
+}
+
 impl Late {
     fn post(&self, op: Op) -> Result<Posted, WireError> {
         let mut state = self.state.lock().unwrap();
         if state.3 {
-            let (wire, reason) = ("late".to_owned(), "cut".to_owned());
-            return Err(WireError::Lost { wire, peer: 1, reason });
+            return Err(cut());
         }
         if state.1.len() > 12 || state.0.below(4) == 0 {
             return Ok(Posted::Full);
@@ -82,6 +87,9 @@ impl Link for Late {
     /// Carries out one post: a write of those before the first signal, or that, once there is none.
     fn progress(&self) -> Result<bool, WireError> {
         let mut state = self.state.lock().unwrap();
+        if state.3 {
+            return Err(cut());
+        }
         let signal = |op: &Op| matches!(op, Op::Signal { .. });
         let writes = state.1.iter().position(signal).unwrap_or(state.1.len()) as u64;
         if state.1.is_empty() || state.0.below(3) == 0 {
@@ -124,6 +132,7 @@ impl Link for Late {
 /// Names are addresses, of which those from `start` on are allowed.
 #[derive(Debug)]
 struct Fixed {
+    left: AtomicBool,
     reached: Mutex<Option<Reached>>,
     start: u64,
     /// The device's memory, as far as the wire has it.
@@ -133,6 +142,9 @@ struct Fixed {
 
 impl Path for Arc<Fixed> {
     fn reach(&self) -> Peering {
+        if self.left.load(Ordering::Relaxed) {
+            return Peering::Lost("it has left".to_owned());
+        }
         self.reached.lock().unwrap().clone().map_or(Peering::Soon, Peering::Reached)
     }
     fn name(&self, address: u64, _: u64) -> Place {
@@ -171,7 +183,7 @@ impl Bench {
         let start = memory.address() as u64;
         let path = || {
             let (reached, lent, direct) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
-            Arc::new(Fixed { reached, start, lent, direct })
+            Arc::new(Fixed { left: AtomicBool::new(false), reached, start, lent, direct })
         };
         let paths = [path(), path()];
         let end = |peer: u32| {
@@ -284,6 +296,56 @@ fn bytes_land_whole_before_the_word_that_follows_them_whatever_the_wire_does() {
         let written = bench.paths[0].direct.load(Ordering::Relaxed);
         assert!(written <= lengths.iter().sum() && (written > 0) == direct, "{written} bytes");
     }
+}
+
+/// The peer tells that all has landed, and leaves. Its wire is lost then, or the path, before this end has looked.
+#[test]
+fn what_has_landed_when_the_peer_leaves_is_done() {
+    for (seed, wire_first) in [(1, true), (2, false)] {
+        let bench = Bench::new(seed);
+        let leave = |bench: &Bench, wire: bool| match wire {
+            true => {
+                let reached = bench.paths[0].reached.lock().unwrap().clone().unwrap();
+                reached.attended.link().stop();
+            }
+            false => bench.paths[0].left.store(true, Ordering::Relaxed),
+        };
+        assert_eq!(bench.write(0, ROOM, 3 * PAYLOAD), Posted::Queued);
+        let told = || bench.ends[0].word(LANDED).load(Ordering::Acquire);
+        while told() < 3 {
+            // Nothing of the peer's word is taken in before it is all that it says.
+            if bench.ends[0].enter().told < 3 {
+                bench.ends[0].progress().unwrap();
+            }
+            bench.ends[1].progress().unwrap();
+            let reached = bench.paths[0].reached.lock().unwrap().clone().unwrap();
+            reached.attended.progress().unwrap();
+        }
+        leave(&bench, wire_first);
+        bench.ends[0].progress().unwrap();
+        assert_eq!(bench.ends[0].completed(), Ok(1), "seed {seed}");
+        leave(&bench, false);
+        bench.ends[0].progress().unwrap();
+        assert!(bench.ends[0].is_lost() && bench.ends[0].is_calm());
+        assert_eq!((bench.ends[0].completed(), bench.ends[0].fault()), (Ok(1), None));
+        // What comes now cannot be done.
+        let error = bench.ends[0].signal(FOREIGN, bench.at(0), 1).unwrap_err();
+        assert!(error.to_string().contains("it has left"), "{error}");
+    }
+}
+
+/// What has not landed when the peer leaves never does, and says so.
+#[test]
+fn what_is_under_way_when_the_peer_leaves_is_lost() {
+    let bench = Bench::new(3);
+    assert_eq!(bench.write(0, ROOM, PAYLOAD), Posted::Queued);
+    bench.ends[0].progress().unwrap();
+    bench.paths[0].left.store(true, Ordering::Relaxed);
+    for lost in [bench.ends[0].progress().map(drop), bench.ends[0].completed().map(drop)] {
+        let error = lost.unwrap_err();
+        assert!(error.to_string().contains("it has left"), "{error}");
+    }
+    assert!(bench.ends[0].is_lost());
 }
 
 #[test]
