@@ -151,7 +151,8 @@ impl Run<'_, '_, '_, '_> {
 mod tests {
     use super::*;
     use crate::host::moves::Pad;
-    use crate::host::table::{Place, Resolve, Table, Unresolved};
+    use crate::host::table::{Place, Table};
+    use crate::host::tests::Nowhere;
     use crate::host::{Stage, Step, step};
     use crate::shared::arena::{Arena, ArenaShape};
     use antiphon_plan::builder::{Block, Channel, ProgramBuilder};
@@ -198,18 +199,6 @@ mod tests {
         fn landed(&mut self, _: u32, posted: u64) -> Result<bool, Unposted> {
             self.asked.push(posted);
             Ok(self.landed >= posted)
-        }
-    }
-
-    struct Nowhere;
-
-    impl Resolve for Nowhere {
-        fn resolve(&mut self, rank: u32) -> Result<[Place; 2], Unresolved> {
-            Err(Unresolved::Blocked(Blocked::Entry(rank)))
-        }
-
-        fn agree(&mut self, _: u32) -> Result<(), Unresolved> {
-            Ok(())
         }
     }
 

@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::process::{Command, Stdio};
 
 /// Knows of no buffers, and that all ranks have come.
-struct Nowhere;
+pub(super) struct Nowhere;
 
 impl Resolve for Nowhere {
     fn resolve(&mut self, rank: u32) -> Result<[Place; 2], Unresolved> {
