@@ -2,6 +2,8 @@
 //! also for how files there are replaced.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fs, io};
@@ -28,18 +30,30 @@ fn folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
 /// # Errors
 /// What the system says; then the file is what it was.
 pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    static DRAFTS: AtomicU64 = AtomicU64::new(0);
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         fs::create_dir_all(folder)?;
     }
-    let mut draft = path.as_os_str().to_owned();
-    let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
-    draft.push(format!(".{}-{number}.draft", std::process::id()));
-    let draft = PathBuf::from(draft);
-    fs::write(&draft, bytes).and_then(|()| fs::rename(&draft, path)).inspect_err(|_| {
-        // Not there if it could not be made.
+    let (mut file, draft) = new_draft(path)?;
+    file.write_all(bytes).and_then(|()| fs::rename(&draft, path)).inspect_err(|_| {
         let _ = fs::remove_file(&draft);
     })
+}
+
+/// A new file beside `path`, which nobody else writes.
+fn new_draft(path: &Path) -> io::Result<(File, PathBuf)> {
+    static DRAFTS: AtomicU64 = AtomicU64::new(0);
+    loop {
+        let mut draft = path.as_os_str().to_owned();
+        let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
+        draft.push(format!(".{}-{number}.draft", std::process::id()));
+        let draft = PathBuf::from(draft);
+        match File::options().write(true).create_new(true).open(&draft) {
+            Ok(file) => return Ok((file, draft)),
+            // Processes of two containers that share the folder may have the same number, as may one that was killed in here.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -58,6 +72,24 @@ mod tests {
         // A folder cannot be replaced by a file.
         replace_file(path.parent().unwrap(), b"three").unwrap_err();
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_draft_of_somebody_else_is_left_to_him() {
+        let folder = std::env::temp_dir().join(format!("antiphon-drafts-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("file");
+        // Those that this process would write next, whatever other tests write meanwhile.
+        let others = (0..1000)
+            .map(|number| folder.join(format!("file.{}-{number}.draft", std::process::id())));
+        let others: Vec<_> = others.collect();
+        others.iter().for_each(|other| fs::write(other, "theirs").unwrap());
+        replace_file(&path, b"mine").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+        for other in others {
+            assert_eq!(fs::read_to_string(other).unwrap(), "theirs");
+        }
         fs::remove_dir_all(&folder).unwrap();
     }
 
