@@ -152,13 +152,14 @@ fn list(folder: &Path) -> Result<ExitCode, CliError> {
 fn serves(plan: &RegisteredPlan) -> String {
     let (terms, written) = (plan.terms(), plan.plan());
     let mut text = format!("{} on {} ranks", written.collective, written.gpus.len());
-    let either = matches!(written.collective, Collective::Broadcast | Collective::Reduce);
+    // Calls with a root fit in place and out of place alike.
+    let rooted = written.collective.has_root();
     match terms.root {
         Some(root) => text.push_str(&format!(", root {root}")),
-        None if either => text.push_str(", no call: its root is not said"),
+        None if rooted => text.push_str(", no call: its root is not said"),
         None => {}
     }
-    if !either {
+    if !rooted {
         text.push_str(if written.in_place { ", in place" } else { ", out of place" });
     }
     let least = terms.min_bytes.max(written.min_message_size);
