@@ -1,6 +1,7 @@
 //! `explain`: what would serve a call on this machine, and what else was considered.
 
 use super::error::print_line;
+use super::shape::Shape;
 use super::{CliError, ExplainArgs};
 use antiphon::executor::Installed;
 use antiphon::executor::selection::table::Kind;
@@ -28,7 +29,9 @@ pub fn explain(args: &ExplainArgs) -> Result<ExitCode, CliError> {
     }
     let devices = args.topology.map_or(Devices::Host, Devices::of);
     let spread = Spread { devices, ..Spread::here(args.ranks, args.nodes) };
-    let question = Question::new(&collective, spread, args.size, args.dtype);
+    let element = args.dtype.size() as u64;
+    let bytes = Shape::message_of_call(&collective, args.ranks, args.size, element);
+    let question = Question::new(&collective, spread, bytes, args.dtype);
     // Collectives that do not reduce have no reduction to change.
     let op = question.op.map(|sum| args.op.unwrap_or(sum));
     let Options { reproducible, tags, .. } = Options::default();

@@ -79,7 +79,10 @@ fn built_in(args: &BenchArgs, launched: Option<&Started>) -> Result<Job, CliErro
     let mut plans: Vec<Plan> = Vec::new();
     let mut items = Vec::new();
     for size in args.measure.sweep.sizes()? {
-        let question = Question::new(&collective, spread, size, args.measure.dtype);
+        let dtype = args.measure.dtype;
+        let element = dtype.size() as u64;
+        let bytes = Shape::message_of_call(&collective, spread.ranks, size, element);
+        let question = Question::new(&collective, spread, bytes, dtype);
         let op = question.op.map(|sum| args.measure.op.unwrap_or(sum));
         let in_place = args.measure.in_place;
         let chosen = plans::built_in(&Question { op, in_place, ..question })?;

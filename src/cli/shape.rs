@@ -33,49 +33,66 @@ impl Shape {
     /// reaches `size` in the larger buffer, so that all chunks are alike whatever the size. Buffers without chunk
     /// counts, and those of a sendrecv with equal ones, have `size` bytes each.
     pub fn new(plan: &Plan, size: u64, element: u64) -> Self {
-        let ranks = plan.gpus.len().max(1) as u64;
-        let at_least_one = |count: u64| if size == 0 { 0 } else { count.max(1) };
-        let elements = at_least_one(size / element);
-        let per_rank = at_least_one(size / element / ranks);
+        let ranks = plan.gpus.len() as u32;
+        if let Some(shape) = Shape::of_call(&plan.collective, ranks, size, element) {
+            return shape;
+        }
+        let most = |chunks: fn(&antiphon::plan::model::Gpu) -> u64| {
+            plan.gpus.iter().map(chunks).max().unwrap_or(0)
+        };
+        let elements = whole_elements(size, element);
+        let input_chunks = most(|gpu| gpu.input_chunks);
+        let output_chunks = most(|gpu| gpu.output_chunks);
+        let whole = input_chunks == output_chunks
+            && (input_chunks == 0 || plan.collective == Collective::SendRecv);
+        if whole {
+            let bytes = elements * element;
+            return Shape { input: bytes, output: bytes, count: elements };
+        }
+        let chunks = input_chunks.max(output_chunks);
+        let per_chunk = elements.div_ceil(chunks);
+        // Saturating, so that absurd chunk counts end in the allocator's refusal.
+        let bytes = |chunks: u64| chunks.saturating_mul(per_chunk * element);
+        Shape {
+            input: bytes(input_chunks),
+            output: bytes(output_chunks),
+            count: chunks.saturating_mul(per_chunk),
+        }
+    }
+
+    /// The buffers of a call of such a collective, as [`new`](Self::new) has them; none where the collective does not say.
+    fn of_call(collective: &Collective, ranks: u32, size: u64, element: u64) -> Option<Self> {
+        let ranks = u64::from(ranks.max(1));
+        let elements = whole_elements(size, element);
+        // At least one, unless there is nothing at all.
+        let per_rank = (size / element / ranks).max(elements.min(1));
         let (block, whole) = (per_rank * element, per_rank * element * ranks);
-        match plan.collective {
-            Collective::AllReduce | Collective::Broadcast | Collective::Reduce => {
-                Shape { input: elements * element, output: elements * element, count: elements }
-            }
+        match collective {
+            Collective::AllReduce | Collective::Broadcast | Collective::Reduce => Some(Shape {
+                input: elements * element,
+                output: elements * element,
+                count: elements,
+            }),
             Collective::AllGather | Collective::Gather => {
-                Shape { input: block, output: whole, count: per_rank }
+                Some(Shape { input: block, output: whole, count: per_rank })
             }
             Collective::ReduceScatter | Collective::Scatter => {
-                Shape { input: whole, output: block, count: per_rank }
+                Some(Shape { input: whole, output: block, count: per_rank })
             }
-            Collective::AllToAll => Shape { input: whole, output: whole, count: per_rank },
+            Collective::AllToAll => Some(Shape { input: whole, output: whole, count: per_rank }),
             Collective::AllToAllV
             | Collective::AllGatherV
             | Collective::SendRecv
             | Collective::Test
-            | Collective::Other(_) => {
-                let most = |chunks: fn(&antiphon::plan::model::Gpu) -> u64| {
-                    plan.gpus.iter().map(chunks).max().unwrap_or(0)
-                };
-                let input_chunks = most(|gpu| gpu.input_chunks);
-                let output_chunks = most(|gpu| gpu.output_chunks);
-                let whole = input_chunks == output_chunks
-                    && (input_chunks == 0 || plan.collective == Collective::SendRecv);
-                if whole {
-                    let bytes = elements * element;
-                    return Shape { input: bytes, output: bytes, count: elements };
-                }
-                let chunks = input_chunks.max(output_chunks);
-                let per_chunk = elements.div_ceil(chunks);
-                // Saturating, so that absurd chunk counts end in the allocator's refusal.
-                let bytes = |chunks: u64| chunks.saturating_mul(per_chunk * element);
-                Shape {
-                    input: bytes(input_chunks),
-                    output: bytes(output_chunks),
-                    count: chunks.saturating_mul(per_chunk),
-                }
-            }
+            | Collective::Other(_) => None,
         }
+    }
+
+    /// Bytes of the message that a call has which is asked for with `size`: no call has a part of an element, nor blocks that
+    /// differ. As it is where the collective does not say.
+    pub fn message_of_call(collective: &Collective, ranks: u32, size: u64, element: u64) -> u64 {
+        let shape = Shape::of_call(collective, ranks, size, element);
+        shape.map_or(size, |shape| shape.message())
     }
 
     /// Bytes of the message: the larger buffer, which is what NCCL calls the size of any collective.
@@ -125,6 +142,11 @@ pub fn bus_factor(collective: &Collective, ranks: u32) -> f64 {
     }
 }
 
+/// The whole elements in so many bytes; one of fewer bytes than it has, none of no bytes.
+fn whole_elements(bytes: u64, element: u64) -> u64 {
+    if bytes == 0 { 0 } else { (bytes / element).max(1) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,6 +176,22 @@ mod tests {
         for (collective, size, element, expected) in cases {
             let found = shape(collective.clone(), (3, 3), size, element);
             assert_eq!(found, expected, "{collective} {size} bytes of {element}");
+        }
+    }
+
+    #[test]
+    fn a_call_has_whole_elements_and_equal_blocks() {
+        use Collective::*;
+        for (collective, size, bytes) in [
+            (AllReduce, 1023, 1020),
+            (AllGather, 1 << 20, 1_048_572),
+            (Scatter, 1, 12),
+            (AllToAll, 0, 0),
+            (AllToAllV, 1023, 1023),
+            (SendRecv, 1023, 1023),
+        ] {
+            let found = Shape::message_of_call(&collective, 3, size, 4);
+            assert_eq!(found, bytes, "{collective} of {size} bytes");
         }
     }
 
