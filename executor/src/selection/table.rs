@@ -3,8 +3,8 @@
 //!
 //! A call whose size lies between two that were measured takes times on the straight line between theirs: moving bytes takes
 //! a time for the call and a time for each byte. One that is near a single measured size takes its times. What was measured
-//! in place stands for calls out of place that were not measured, and the other way round; likewise ranks as threads and as
-//! processes.
+//! in place stands for calls out of place that were not measured, and the other way round, but for alltoall; likewise ranks
+//! as threads and as processes.
 
 mod text;
 
@@ -179,10 +179,12 @@ impl Times {
 impl Setting {
     /// How far another setting is from this one; none if its times say nothing here.
     fn distance(&self, other: &Setting) -> Option<u32> {
+        let (place, kind) = (self.in_place != other.in_place, self.kind != other.kind);
         let alike = self.ranks == other.ranks
             && self.nodes == other.nodes
-            && self.collective == other.collective;
-        let (place, kind) = (self.in_place != other.in_place, self.kind != other.kind);
+            && self.collective == other.collective
+            // Other algorithms serve it in place.
+            && !(place && self.collective == Collective::AllToAll);
         // The place changes what algorithms do; what ranks are does not.
         alike.then_some(2 * u32::from(place) + u32::from(kind))
     }
@@ -245,13 +247,17 @@ impl Table {
         sizes.get(&bytes)
     }
 
-    /// The times for a call of `asked` bytes. Sizes more than four times as large or as small say nothing of it.
-    pub fn near(&self, setting: &Setting, asked: u64) -> Option<Near<'_>> {
+    /// The times for a call of `asked` bytes: of the nearest setting of those that have times of all `wanted` candidates, if any
+    /// has. (A plan for calls in place is measured in place alone.) Sizes more than four times as large or as small say nothing
+    /// of the call.
+    pub fn near(&self, setting: &Setting, asked: u64, wanted: &[&str]) -> Option<Near<'_>> {
         let known = self.settings.iter().filter_map(|(known, sizes)| {
             let (bytes, times) = near(sizes, asked)?;
-            Some((setting.distance(known)?, Near { setting: known, bytes, times }))
+            let lacks = wanted.iter().any(|name| times.of(name).is_none());
+            let order = (lacks, setting.distance(known)?);
+            Some((order, Near { setting: known, bytes, times }))
         });
-        known.min_by_key(|(distance, _)| *distance).map(|(_, near)| near)
+        known.min_by_key(|(order, _)| *order).map(|(_, near)| near)
     }
 
     /// Tells tables apart: equal ones have equal fingerprints, and only by accident others. Never 0, which is for no table.

@@ -175,15 +175,19 @@ impl Tuning {
             // Ranks that need not agree on their places ask alike.
             in_place: question.in_place && place_counts(question.collective),
         };
-        let Some(near) = table.near(&setting, question.bytes) else {
-            return (None, "such calls, of about that size, were not measured".into());
-        };
         let fitting = considered.iter().filter(|(_, fits)| fits.is_ok());
         let fitting: Vec<_> =
             fitting.map(|(candidate, _)| (candidate.measured_as(), candidate)).collect();
-        let unknown = fitting.iter().find(|(measured, candidate)| {
-            !matches!(candidate, Candidate::BuiltIn(_)) && near.times.of(measured).is_none()
-        });
+        // Without times of these the table decides nothing.
+        let given = || {
+            let given = |candidate: &Candidate| !matches!(candidate, Candidate::BuiltIn(_));
+            fitting.iter().filter(move |(_, candidate)| given(candidate))
+        };
+        let wanted: Vec<_> = given().map(|(measured, _)| measured.as_ref()).collect();
+        let Some(near) = table.near(&setting, question.bytes, &wanted) else {
+            return (None, "such calls, of about that size, were not measured".into());
+        };
+        let unknown = given().find(|(measured, _)| near.times.of(measured).is_none());
         if let Some((_, candidate)) = unknown {
             let said = format!("`{}` fits and was not measured", candidate.name());
             return (None, said.into());
@@ -295,6 +299,29 @@ mod tests {
         let choice = choose();
         assert_eq!((choice.candidate.name(), choice.rule), ("mine", Rule::Plan), "{choice}");
         assert!(choice.to_string().contains("`mine` fits and was not measured"), "{choice}");
+    }
+
+    #[test]
+    fn a_plan_for_calls_in_place_is_judged_by_times_in_place() {
+        use antiphon_plan::algorithms::{Algorithm, Shape};
+        let registry = Registry::new();
+        let plan =
+            Algorithm::AllReduceRing.plan(Shape { in_place: true, ..Shape::new(4) }).unwrap();
+        let terms = crate::registry::Terms { name: Some("mine".into()), ..Default::default() };
+        let mine = registry.register(plan, terms).unwrap();
+        let question = Question::new(&Collective::AllReduce, SPREAD, 1024, DataType::F32);
+        let question = Question { in_place: true, ..question };
+        for (time, serves) in [(1, "mine"), (7, "allreduce_ring")] {
+            // Out of place others were measured, and that plan was not, since it serves no such call.
+            let mut table = ring(Machine::here());
+            let out_of_place = table.iter().next().unwrap().0.clone();
+            let in_place = Setting { in_place: true, ..out_of_place };
+            let times = [(mine.measured_as(), time), ("allreduce_ring".to_owned(), 5)];
+            table.record(&in_place, 1024, Times::new(times));
+            let tuning = Tuning::new(table);
+            let choice = registry.choose_with(&question, &tuning, &Installed::none("so")).unwrap();
+            assert_eq!((choice.candidate.name(), choice.rule), (serves, Rule::Table), "{choice}");
+        }
     }
 
     #[test]

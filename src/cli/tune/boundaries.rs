@@ -99,7 +99,7 @@ mod tests {
         let sizes = std::iter::successors(Some(16u64), |size| Some(size + size.div_ceil(40)));
         let ratio = |bytes| {
             let real = times(timer, bytes);
-            let near = table.near(&setting(), bytes).unwrap();
+            let near = table.near(&setting(), bytes, &[]).unwrap();
             let taken = near.times.best(|_| true).and_then(|best| real.of(best)).unwrap();
             let least = real.best(|_| true).and_then(|best| real.of(best)).unwrap();
             (bytes, taken as f64 / least as f64)

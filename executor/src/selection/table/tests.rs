@@ -41,7 +41,7 @@ fn between_two_sizes_times_lie_on_a_straight_line_and_beside_one_they_are_its() 
         (u64::MAX, None, &[]),
     ];
     for (bytes, sizes, expected) in cases {
-        let near = table.near(&own, bytes);
+        let near = table.near(&own, bytes, &[]);
         assert_eq!(near.as_ref().map(|near| near.bytes), sizes, "{bytes}");
         let saw = near.map_or_else(|| times(&[]), |near| near.times.into_owned());
         assert_eq!(saw, times(expected), "{bytes}");
@@ -50,7 +50,7 @@ fn between_two_sizes_times_lie_on_a_straight_line_and_beside_one_they_are_its() 
     for bytes in [0, u64::MAX] {
         extremes.record(&own, bytes, times(&[("a", u64::MAX)]));
     }
-    let near = |bytes| extremes.near(&own, bytes).map(|near| near.bytes.0);
+    let near = |bytes| extremes.near(&own, bytes, &[]).map(|near| near.bytes.0);
     assert_eq!([near(0), near(1), near(u64::MAX)], [Some(0), None, Some(u64::MAX)]);
 }
 
@@ -64,21 +64,40 @@ fn what_was_measured_otherwise_stands_in() {
         for &(kind, in_place) in &all[first..] {
             table.record(&setting(kind, in_place), 8, times(&[("a", 1)]));
         }
-        let near = table.near(&asked, 8).unwrap();
+        let near = table.near(&asked, 8, &[]).unwrap();
         assert_eq!((near.setting.kind, near.setting.in_place), all[first]);
     }
     let mut table = Table::new(machine());
     table.record(&asked, 8, times(&[("a", 1)]));
     // One that was measured at other sizes alone says nothing.
     table.record(&setting(Threads, false), 4096, times(&[("a", 1)]));
-    let near = table.near(&setting(Threads, false), 8).unwrap();
+    let near = table.near(&setting(Threads, false), 8, &[]).unwrap();
     assert_eq!((near.setting.kind, near.bytes), (Processes, (8, 8)));
     for other in [
         Setting { ranks: 8, ..asked.clone() },
         Setting { nodes: 1, ..asked.clone() },
         Setting { collective: Collective::AllGather, ..asked.clone() },
     ] {
-        assert_eq!(table.near(&other, 8), None, "{other:?}");
+        assert_eq!(table.near(&other, 8, &[]), None, "{other:?}");
+    }
+    // In place, other algorithms serve an alltoall.
+    let all_to_all =
+        |in_place| Setting { collective: Collective::AllToAll, ..setting(Processes, in_place) };
+    table.record(&all_to_all(false), 8, times(&[("a", 1)]));
+    let found = [false, true].map(|place| table.near(&all_to_all(place), 8, &[]).is_some());
+    assert_eq!(found, [true, false]);
+}
+
+#[test]
+fn a_setting_that_has_all_that_is_wanted_goes_first() {
+    let mut table = Table::new(machine());
+    table.record(&setting(Kind::Threads, false), 8, times(&[("a", 1)]));
+    table.record(&setting(Kind::Threads, true), 8, times(&[("a", 2), ("mine", 1)]));
+    for (wanted, in_place) in
+        [(&[][..], false), (&["a"], false), (&["mine"], true), (&["mine", "other"], false)]
+    {
+        let near = table.near(&setting(Kind::Threads, false), 8, wanted).unwrap();
+        assert_eq!(near.setting.in_place, in_place, "{wanted:?}");
     }
 }
 
@@ -144,7 +163,7 @@ const GOOD: &str = r#"{"antiphon_tuning": 1, "cpu": "an abacus", "cores": 4, "se
 fn a_file_is_read() {
     let table = Table::parse(GOOD).unwrap();
     assert_eq!(table.machine().to_string(), "an abacus with 4 usable cores");
-    let near = table.near(&setting(Kind::Threads, true), 9).unwrap();
+    let near = table.near(&setting(Kind::Threads, true), 9, &[]).unwrap();
     assert_eq!((near.bytes, near.times.best(|_| true)), ((8, 8), Some("b")));
 }
 
@@ -254,7 +273,7 @@ proptest! {
         }
         let far = |size: u64| ((size as f64).ln() - (bytes as f64).ln()).abs();
         let least = sizes.iter().map(|&size| far(size)).fold(f64::MAX, f64::min);
-        match table.near(&own, bytes).map(|near| near.bytes) {
+        match table.near(&own, bytes, &[]).map(|near| near.bytes) {
             Some((found, same)) if found == same => {
                 prop_assert!(far(found) <= least + 1e-9, "{found} of {sizes:?} for {bytes}");
             }

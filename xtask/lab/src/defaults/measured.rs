@@ -58,7 +58,7 @@ fn by_rule(cores: u32) -> impl Fn(&Setting, u64, &Times) -> Option<Judged> {
 /// What a table chooses.
 fn by_table(table: &Table) -> impl Fn(&Setting, u64, &Times) -> Option<Judged> {
     move |setting, bytes, times| {
-        let near = table.near(setting, bytes)?;
+        let near = table.near(setting, bytes, &[])?;
         judge(near.times.best(|name| times.of(name).is_some())?, times, |_| true)
     }
 }
