@@ -692,11 +692,11 @@ typedef struct antiphon_question {
      */
     const char *const *candidates;
     /**
-     * This rank's send buffer; null if no call is being made.
+     * This rank's send buffer; null if no call is being made, or if this rank has none (off the root of a broadcast or scatter).
      */
     const void *send_buffer;
     /**
-     * This rank's receive buffer; null if no call is being made.
+     * This rank's receive buffer; null if no call is being made, or if this rank has none (off the root of a reduce or gather).
      */
     const void *receive_buffer;
     /**

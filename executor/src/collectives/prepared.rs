@@ -129,6 +129,16 @@ impl Checked {
         let (input, output) = (present(self.input), present_mut(self.output));
         Buffers { input, output, dtype, op }
     }
+
+    /// The addresses of its buffers; 0 for one that the rank has no part in.
+    fn addresses(&self, rank: u32) -> [usize; 2] {
+        use Collective::{Broadcast, Gather, Reduce, Scatter};
+        let off_root = self.collective.has_root() && rank != self.root;
+        let sends = !(off_root && matches!(self.collective, Broadcast | Scatter));
+        let receives = !(off_root && matches!(self.collective, Reduce | Gather));
+        let there = |has: bool, address: usize| if has { address } else { 0 };
+        [there(sends, self.input.0.addr()), there(receives, self.output.0.addr())]
+    }
 }
 
 impl Collectives {
@@ -215,7 +225,7 @@ impl Collectives {
     pub(super) fn prepare(&self, request: &Request) -> Result<Ready, ExecutorError> {
         let checked = self.checked(request)?;
         let Checked { in_place, root, stands_in, dtype, op, premultiplied, .. } = checked;
-        let addresses = [checked.input.0.addr(), checked.output.0.addr()];
+        let addresses = checked.addresses(self.communicator().rank());
         let Found { served, asked } =
             self.serve(checked.wish(), (dtype, op, premultiplied), addresses)?;
         let Buffers { input, output, .. } = checked.buffers();

@@ -34,9 +34,9 @@ pub enum Candidate {
 pub struct Offer<'a> {
     /// The call.
     pub question: Question<'a>,
-    /// The address of the send buffer; 0 where nothing is called.
+    /// The address of the send buffer; 0 where nothing is called, or this rank sends nothing (a root alone does).
     pub input: usize,
-    /// The address of the receive buffer; 0 where nothing is called.
+    /// The address of the receive buffer; 0 where nothing is called, or this rank receives nothing.
     pub output: usize,
     /// What fits the call: registered plans, the most recent first; registered code, likewise; installed plans, by name;
     /// built-in algorithms, the one that the rule by size takes first, or transfers in their place.

@@ -46,9 +46,9 @@ pub struct antiphon_question {
     /// The names of what fits the call: registered plans, then code, both with the most recent first, then installed plans by
     /// name, then built-in algorithms. A tuning table may choose any of them if the selector returns 0.
     pub candidates: *const *const c_char,
-    /// This rank's send buffer; null if no call is being made.
+    /// This rank's send buffer; null if no call is being made, or if this rank has none (off the root of a broadcast or scatter).
     pub send_buffer: *const c_void,
-    /// This rank's receive buffer; null if no call is being made.
+    /// This rank's receive buffer; null if no call is being made, or if this rank has none (off the root of a reduce or gather).
     pub receive_buffer: *const c_void,
     /// The tags that the communicator asks for (antiphon_config): every registered or installed candidate has all of them.
     pub tags: *const *const c_char,
