@@ -187,7 +187,7 @@ impl Communicator {
         let end = self.pair_end(way)?;
         let formed = or_panicked(|| {
             let formed = self.form_pair(end, way.peer)?;
-            Collectives::served_by(&formed, Service::of_transfers)
+            Collectives::served_by(&formed, |spread, _| Service::of_transfers(spread))
         });
         formed.map_err(|error| Told::of(self, way).error(error))
     }

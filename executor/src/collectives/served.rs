@@ -184,9 +184,10 @@ impl Service {
     }
 
     /// What serves transfers between two ranks: built-in plans, by the name of what they are for.
-    pub fn of_transfers(spread: Spread, tuning: Tuning) -> Self {
-        // What is registered or installed for alltoallv is no transfer.
+    pub fn of_transfers(spread: Spread) -> Self {
+        // What is registered or installed for alltoallv is no transfer, and what was measured is none either.
         let (registry, installed) = (Registry::new(), Installed::none("transfers use none"));
+        let tuning = Tuning::none("transfers use none");
         Service { called: Some("transfer"), ..Service::new(spread, registry, tuning, installed) }
     }
 

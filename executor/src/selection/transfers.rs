@@ -40,7 +40,8 @@ pub(crate) fn explain(
     question: &Question<'_>,
 ) -> Result<Choice, SelectionError> {
     // As calls by name ask.
-    let in_place = question.in_place && !question.collective.has_root();
+    let either = question.collective.has_root() || *question.collective == Collective::AllToAllV;
+    let in_place = question.in_place && !either;
     let question = &Question { in_place, ..*question };
     match question.collective {
         // Two ranks make it, and no others need be there to choose.
