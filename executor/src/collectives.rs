@@ -243,9 +243,7 @@ impl Collectives {
         match self.prepare(request)? {
             // SAFETY: as this function's; who asks the same runs it again.
             Ready::Launch(prepared) if stream.is_none() && !self.on_device() => unsafe {
-                let call = prepared.call();
-                let outcome = self.executor().run_asked(&call, prepared.asked);
-                outcome.map_err(|error| self.0.service.told(call.plan, error))
+                self.executor().run_asked(&prepared.call(), prepared.asked)
             },
             // SAFETY: as this function's.
             Ready::Launch(prepared) => unsafe { self.launch(&prepared.call(), stream) },
@@ -340,15 +338,14 @@ impl Collectives {
         call: &crate::executor::Call<'_>,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        let outcome = match stream {
+        match stream {
             // SAFETY: as this function's.
             Some(stream) => unsafe {
                 self.executor().execute_as(OrderOf::Communicator, call, stream)
             },
             // SAFETY: as this function's.
             None => unsafe { self.executor().run_as(OrderOf::Communicator, call) },
-        };
-        outcome.map_err(|error| self.0.service.told(call.plan, error))
+        }
     }
 
     fn check_root(&self, root: u32) -> Result<(), ExecutorError> {

@@ -357,6 +357,15 @@ impl ExecutorError {
         }
     }
 
+    /// What went wrong with a call that an installed plan served, or was to serve: with the way to do without it, if it may be the
+    /// plan's doing.
+    pub(crate) fn of_installed(self, name: &str) -> Self {
+        if !self.may_be_of_plan() {
+            return self;
+        }
+        ExecutorError::Installed { plan: name.to_owned(), source: Arc::new(self) }
+    }
+
     /// As an error in a pair that this communicator's transfers go through.
     pub(crate) fn of_whole(self) -> Self {
         ExecutorError::OfWhole { source: Arc::new(self) }

@@ -235,6 +235,18 @@ impl Executor {
         self.loaded(plan).map(|loaded| Arc::new(loaded.with_mixtures()))
     }
 
+    /// Loads a plan that is installed under this name, which errors of its launches tell.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub(crate) fn load_installed(
+        &self,
+        plan: &Plan,
+        name: &str,
+    ) -> Result<Arc<LoadedPlan>, ExecutorError> {
+        self.loaded(plan).map(|loaded| Arc::new(loaded.installed_as(name)))
+    }
+
     fn loaded(&self, plan: &Plan) -> Result<LoadedPlan, ExecutorError> {
         let loaded = LoadedPlan::new(plan)?;
         self.fits(&loaded)?;
@@ -383,8 +395,10 @@ impl Executor {
         stream: &Arc<dyn Stream>,
     ) -> Result<(), ExecutorError> {
         let (sizes, blocks) = self.checked(call)?;
+        let shared = &self.communicator.shared;
         // SAFETY: as this function's.
-        unsafe { gpu.launch(&self.communicator.shared, (order, call), (sizes, &blocks), stream) }
+        let launched = unsafe { gpu.launch(shared, (order, call), (sizes, &blocks), stream) };
+        launched.map_err(|error| call.plan.told(error))
     }
 
     /// The sizes and the runtime blocks of a call that a device can be asked for.

@@ -190,7 +190,7 @@ impl Launch<'_> {
                 let running = state.active.take_if(|active| active.seq == self.order.seq);
                 drop(state);
                 self.give_up(running, &error);
-                Err(error)
+                Err(self.context.plan.told(error))
             }
         }
     }

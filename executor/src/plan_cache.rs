@@ -32,6 +32,8 @@ pub struct LoadedPlan {
     /// Something was said of calls that the verdict is not about.
     warned: AtomicBool,
     block_threads: u32,
+    /// What it is installed as.
+    installed: Option<String>,
 }
 
 /// What a rank's peers and blocks do with its buffers.
@@ -109,6 +111,7 @@ impl LoadedPlan {
             verdict: Verdict::NotVerified,
             scope: Scope::default(),
             warned: AtomicBool::new(false),
+            installed: None,
             block_threads,
         })
     }
@@ -121,6 +124,19 @@ impl LoadedPlan {
     /// The plan, which is right whichever ranks are in place.
     pub(crate) fn with_mixtures(self) -> Self {
         LoadedPlan { sensitive: false, ..self }
+    }
+
+    /// The plan as it serves calls that it was installed for, under this name.
+    pub(crate) fn installed_as(self, name: &str) -> Self {
+        LoadedPlan { installed: Some(name.to_owned()), ..self }
+    }
+
+    /// What went wrong with a launch of the plan; of an installed one, with the way to do without it.
+    pub(crate) fn told(&self, error: ExecutorError) -> ExecutorError {
+        match &self.installed {
+            Some(name) => error.of_installed(name),
+            None => error,
+        }
     }
 
     /// What the verifier says of the plan.

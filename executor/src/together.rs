@@ -62,6 +62,10 @@ impl Executor {
             }
         }
         // SAFETY: as this function's.
-        unsafe { launch_together(&members) }
+        let launched = unsafe { launch_together(&members) };
+        launched.map_err(|error| match members.first() {
+            Some(Member { call, .. }) => call.plan.told(error),
+            None => error,
+        })
     }
 }

@@ -35,6 +35,9 @@ pub(super) struct Found {
     pub asked: Option<Asked>,
 }
 
+/// The content of a plan that was registered or installed, and the name that it is installed as.
+type Registered = (u64, Option<String>);
+
 /// What a communicator's calls are served by.
 #[derive(Debug)]
 pub(super) struct Service {
@@ -44,8 +47,7 @@ pub(super) struct Service {
     /// Without those that turned out to be of no use.
     installed: Mutex<Installed>,
     built_in: Mutex<BTreeMap<Key, Arc<LoadedPlan>>>,
-    /// By content.
-    registered: Mutex<BTreeMap<u64, Arc<LoadedPlan>>>,
+    registered: Mutex<BTreeMap<Registered, Arc<LoadedPlan>>>,
     memory: Mutex<Memory>,
     /// What built-in plans are called, where their callers know them by another name.
     called: Option<&'static str>,
@@ -216,7 +218,7 @@ impl Service {
                 let installed = lock(&self.installed);
                 let kept = fresh.plans.iter().chain(installed.plans());
                 let kept: Vec<_> = kept.map(|plan| plan.fingerprint()).collect();
-                lock(&self.registered).retain(|content, _| kept.contains(content));
+                lock(&self.registered).retain(|(content, _), _| kept.contains(content));
             }
             let asked = asked(memory.generation);
             if let Some(served) = asked.and_then(|asked| memory.get(&asked)) {
@@ -237,14 +239,16 @@ impl Service {
             let sources =
                 Sources { contents: &contents, tuning: &self.tuning, installed: &installed };
             match &choose(&sources, question, addresses)?.candidate {
-                Candidate::Plan(plan) => break self.registered(executor, plan)?,
+                Candidate::Plan(plan) => break self.registered(executor, plan, None)?,
                 Candidate::Code(code) => break Served::Code(Arc::clone(code)),
                 Candidate::BuiltIn(selected) => break self.built_in(executor, selected)?,
-                Candidate::Installed(plan) => match self.registered(executor, plan) {
-                    // As any rank finds that has the plan, and all have it.
-                    Err(error @ ExecutorError::Refuted { .. }) => self.leave_out(plan, &error),
-                    served => break served.map_err(|error| blamed(plan, error))?,
-                },
+                Candidate::Installed(plan) => {
+                    match self.registered(executor, plan, Some(plan.name())) {
+                        // As any rank finds that has the plan, and all have it.
+                        Err(error @ ExecutorError::Refuted { .. }) => self.leave_out(plan, &error),
+                        served => break served.map_err(|error| error.of_installed(plan.name()))?,
+                    }
+                }
                 Candidate::Transfers => break Served::Transfers,
             }
         };
@@ -266,21 +270,6 @@ impl Service {
         *installed = installed.without(plan.name(), &error.to_string());
     }
 
-    /// What went wrong with a call that a plan was to serve: of an installed one, with the way to do without it.
-    pub fn told(&self, plan: &LoadedPlan, error: ExecutorError) -> ExecutorError {
-        let content = plan.layout().fingerprint;
-        let is = |known: &&Arc<RegisteredPlan>| known.fingerprint() == content;
-        // What the program registered goes first.
-        if self.registry.contents().plans.iter().any(|known| is(&known)) {
-            return error;
-        }
-        let installed = lock(&self.installed).clone();
-        match installed.plans().iter().find(is) {
-            Some(plan) => blamed(plan, error),
-            None => error,
-        }
-    }
-
     fn built_in(&self, executor: &Executor, selected: &Selected) -> Result<Served, ExecutorError> {
         let selected = selected.in_either_place();
         let key = Key::of(&selected);
@@ -299,26 +288,22 @@ impl Service {
         &self,
         executor: &Executor,
         plan: &RegisteredPlan,
+        installed_as: Option<&str>,
     ) -> Result<Served, ExecutorError> {
-        let content = plan.fingerprint();
-        if let Some(plan) = lock(&self.registered).get(&content) {
+        let key = (plan.fingerprint(), installed_as.map(str::to_owned));
+        if let Some(plan) = lock(&self.registered).get(&key) {
             return Ok(Served::Plan(Arc::clone(plan)));
         }
         // Each rank has its buffers as it likes, so the plan must be right either way.
         if let Some(other) = plan.other_place() {
             executor.load(&other)?;
         }
-        let loaded = executor.load(plan.plan())?;
-        Ok(Served::Plan(Arc::clone(lock(&self.registered).entry(content).or_insert(loaded))))
+        let loaded = match installed_as {
+            Some(name) => executor.load_installed(plan.plan(), name)?,
+            None => executor.load(plan.plan())?,
+        };
+        Ok(Served::Plan(Arc::clone(lock(&self.registered).entry(key).or_insert(loaded))))
     }
-}
-
-/// What went wrong with a call that an installed plan was to serve.
-fn blamed(plan: &RegisteredPlan, error: ExecutorError) -> ExecutorError {
-    if !error.may_be_of_plan() {
-        return error;
-    }
-    ExecutorError::Installed { plan: plan.name().to_owned(), source: Arc::new(error) }
 }
 
 impl Collectives {

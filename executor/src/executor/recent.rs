@@ -110,7 +110,7 @@ impl Executor {
                     if error.breaks_communicator() {
                         self.communicator.shared.fail(error.clone());
                     }
-                    self.communicator.shared.lacking(error)
+                    call.plan.told(self.communicator.shared.lacking(error))
                 });
                 recent.push(Recent { asked, ..met? });
                 recent.len() - 1

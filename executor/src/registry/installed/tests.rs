@@ -246,10 +246,9 @@ fn installed_plans_are_registered_on_request() {
     assert_eq!((choice.candidate.name(), choice.rule), ("b", Rule::Plan));
 }
 
-/// An allreduce of 64 bytes, and the sums.
-fn sum(calls: &crate::Collectives) -> Result<[f32; 16], ExecutorError> {
-    let (input, mut output) = ([1.0f32; 16], [0.0f32; 16]);
-    let request = crate::Request {
+/// The call of an allreduce of 64 bytes.
+fn request(input: &[f32; 16], output: &mut [f32; 16]) -> crate::Request {
+    crate::Request {
         what: crate::What::AllReduce,
         input: input.as_ptr().cast(),
         output: output.as_mut_ptr().cast(),
@@ -257,9 +256,14 @@ fn sum(calls: &crate::Collectives) -> Result<[f32; 16], ExecutorError> {
         dtype: DataType::F32,
         op: ReduceOp::Sum,
         factor: None,
-    };
+    }
+}
+
+/// An allreduce of 64 bytes, and the sums.
+fn sum(calls: &crate::Collectives) -> Result<[f32; 16], ExecutorError> {
+    let (input, mut output) = ([1.0f32; 16], [0.0f32; 16]);
     // SAFETY: both arrays are as long as the call says, and live past it.
-    unsafe { calls.call(&request, None) }.map(|()| output)
+    unsafe { calls.call(&request(&input, &mut output), None) }.map(|()| output)
 }
 
 /// What two ranks with these installed plans say of a sum, each on a thread, after they made it.
@@ -354,5 +358,43 @@ fn an_error_of_an_installed_plan_says_how_to_do_without_it() {
     for said in said {
         let way = "plan `mine`, which is installed, was to serve the call: `antiphon install --remove mine` removes it";
         assert!(said.contains(way), "{said}");
+    }
+}
+
+#[test]
+fn a_launch_that_stalls_names_the_installed_plan_however_it_was_made() {
+    type Way = fn(&crate::Collectives) -> Result<(), ExecutorError>;
+    let grouped: Way = |calls| {
+        let (input, mut output) = ([1.0f32; 16], [0.0f32; 16]);
+        let mut group = crate::Group::new();
+        // SAFETY: both arrays are as long as the call says, and live past the group's end.
+        unsafe { group.call(calls, &request(&input, &mut output), None)? };
+        group.end()
+    };
+    let on_a_stream: Way = |calls| {
+        let (input, mut output) = ([1.0f32; 16], [0.0f32; 16]);
+        let stream = calls.communicator().stream()?;
+        // SAFETY: both arrays are as long as the call says, and live until the stream is idle.
+        unsafe { calls.call(&request(&input, &mut output), Some(&stream))? };
+        calls.executor().synchronize(&stream)
+    };
+    let again: Way = |calls| sum(calls).map(drop);
+    for (name, way) in [("again", again), ("grouped", grouped), ("on a stream", on_a_stream)] {
+        let mine = plan("hub", Algorithm::AllReduceHub, 0);
+        let mine = Arc::new(RegisteredPlan::vouched(mine, named("mine")).unwrap());
+        let options = crate::Options::default().with_registry(Registry::new());
+        let options = options.with_tuning(Tuning::none("so"));
+        let options = options.with_installed(Installed::of(vec![mine], Vec::new(), 1));
+        let options = options.with_timeout(Some(std::time::Duration::from_millis(200)));
+        let ends = crate::Communicator::in_process(2, &options).unwrap();
+        let ends: Vec<_> = ends.iter().map(|end| crate::Collectives::new(end).unwrap()).collect();
+        std::thread::scope(|scope| {
+            let ranks: Vec<_> = ends.iter().map(|calls| scope.spawn(|| sum(calls))).collect();
+            ranks.into_iter().for_each(|rank| assert_eq!(rank.join().unwrap().unwrap(), [2.0; 16]));
+        });
+        // The other rank does not come.
+        let error = way(&ends[0]).unwrap_err();
+        assert!(matches!(error.cause(), ExecutorError::Stalled { .. }), "{name}: {error}");
+        assert!(error.to_string().contains("install --remove mine"), "{name}: {error}");
     }
 }
