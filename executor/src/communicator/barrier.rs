@@ -18,8 +18,8 @@ impl Communicator {
             return shared.meet(|end| end.barrier_begin()).map(drop);
         }
         let mine = &shared.control(shared.rank).arrived.0;
-        let round = mine.load(Ordering::Relaxed) + 1;
-        mine.store(round, Ordering::Release);
+        // Several threads of the rank may call it: each then has a round of its own.
+        let round = mine.fetch_add(1, Ordering::AcqRel) + 1;
         let missing = |&peer: &u32| shared.control(peer).arrived.0.load(Ordering::Acquire) < round;
         let all_came = || !(0..shared.world).any(|peer| missing(&peer));
         let mut late: Option<Late> = None;
