@@ -504,11 +504,15 @@ impl Shared {
 
     /// The number of a peer's launches that are complete, and of which all that it posted to this rank has landed.
     pub fn landed(&self, peer: u32) -> u64 {
+        self.mirror(peer).unwrap_or(self.control(peer)).completed.0.load(Ordering::Acquire)
+    }
+
+    /// The mirror of a peer's page, if a wire keeps one up.
+    pub fn mirror(&self, peer: u32) -> Option<&ControlPage> {
         let mirrors = self.mirrors.as_ref().filter(|_| self.ports.is_mirrored(peer));
-        let mirror = mirrors.and_then(|mirrors| mirrors.page(peer));
+        let page = mirrors.and_then(|mirrors| mirrors.page(peer));
         // SAFETY: the mirrors are mapped as long as the communicator, and a control page is all atomics.
-        let mirror = mirror.map(|page| unsafe { page.as_ref() });
-        mirror.unwrap_or(self.control(peer)).completed.0.load(Ordering::Acquire)
+        page.map(|page| unsafe { page.as_ref() })
     }
 
     /// Whether two ranks are on one node.

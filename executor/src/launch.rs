@@ -31,7 +31,8 @@ use std::time::{Duration, Instant};
 const HISTORY_CHECK: u64 = 32;
 /// How often in a row links may move something before the launch looks at its surroundings: what they move may be for other streams.
 const CARRIES: u64 = 64;
-/// How long a failed launch waits for peers that may still reach into its memory themselves.
+/// How long a failed launch waits for peers in other processes that may still reach into its memory themselves: one that does not
+/// come to an end then has been stopped, and finds the launch given up when it goes on.
 const QUIET_LIMIT: Duration = Duration::from_millis(500);
 
 /// What a launch was asked to do.
@@ -55,6 +56,8 @@ pub struct Order {
     pub fingerprint: u64,
     /// Hash of all calls up to this one.
     pub chain: u64,
+    /// By the plan's proof no other rank touches the buffers once this rank's blocks are done.
+    pub proven: bool,
 }
 
 /// A launch, for as long as one poll borrows what it works with.
@@ -121,6 +124,8 @@ pub struct Active {
     entered: u32,
     /// So many of the plan's peers behind ports have its descriptor.
     told: usize,
+    /// So many of the ranks that it writes late know that its blocks are through.
+    told_through: usize,
     /// How often the blocks were stepped meanwhile.
     looks: u32,
     /// Something was posted to a link.
@@ -158,9 +163,34 @@ impl Task for QueuedLaunch {
     }
 }
 
+/// Gives a launch up if working on it panics, as the program's logger may: peers would go on using its buffers, which the caller
+/// has back then.
+struct GivesUp<'l, 'a>(&'l Launch<'a>);
+
+impl Drop for GivesUp<'_, '_> {
+    fn drop(&mut self) {
+        let launch = self.0;
+        let (running, doing) = {
+            let mut state = launch.context.state();
+            let doing = launch.doing(&state);
+            (state.active.take_if(|active| active.seq == launch.order.seq), doing)
+        };
+        let reason = "a panic while a launch was worked on".to_owned();
+        let error = ExecutorError::Aborted { by: launch.shared.rank, reason, doing };
+        launch.give_up(running, &error);
+    }
+}
+
 impl Launch<'_> {
     /// Works on the launch as hard as `effort` allows; `true` once it is complete.
     pub fn advance(&self, effort: Effort) -> Result<bool, ExecutorError> {
+        let unwinding = GivesUp(self);
+        let advanced = self.advance_guarded(effort);
+        std::mem::forget(unwinding);
+        advanced
+    }
+
+    fn advance_guarded(&self, effort: Effort) -> Result<bool, ExecutorError> {
         let mut state = self.context.state();
         let worked = self.work(&mut state, effort);
         // Of a launch that has ended meanwhile there is nothing to say.
@@ -212,6 +242,10 @@ impl Launch<'_> {
                     Stepped::Complete => return Ok(Polled::Complete),
                     Stepped::Progress => {
                         waiter.progressed();
+                        if shared.failed() {
+                            let error = self.broken(state);
+                            return self.unless_it_came(state, &links, error);
+                        }
                         continue;
                     }
                     Stepped::Carried => continue,
@@ -271,7 +305,8 @@ impl Launch<'_> {
             Driven::Progress => return Ok(Stepped::Progress),
             Driven::Blocked(blocked) => blocked,
             Driven::Complete => {
-                let late = self.late_writer(state).map(Blocked::Writer);
+                let untold = self.tell_through(state)?.map(Blocked::Untold);
+                let late = untold.or_else(|| self.late_writer(state).map(Blocked::Writer));
                 let unread = || posting::unread(self, state).map(Blocked::Unread);
                 let given_up = || self.given_up().map(Blocked::GivenUp);
                 match late.or_else(unread).or_else(given_up) {
@@ -384,6 +419,7 @@ impl Launch<'_> {
             buffers,
             entered: 0,
             told: 0,
+            told_through: 0,
             looks: 0,
             spoke: false,
             carried: 0,
@@ -425,16 +461,20 @@ impl Launch<'_> {
         unheard.iter().copied().find(|&peer| completed(peer) < earlier)
     }
 
-    /// A peer that may still write to this rank's staged buffers, which are copied back only once.
+    /// A peer that may still touch this rank's buffers: what is staged is copied back only once, and the caller may free what is
+    /// not. None if the plan is proven.
     fn late_writer(&self, state: &ContextState) -> Option<u32> {
-        let staged = state.active.as_ref().is_some_and(|active| active.buffers.copies_back());
-        if !staged {
+        if self.order.proven {
             return None;
         }
-        let late = &self.context.plan.uses(self.shared.rank).late_writers;
-        late.iter().copied().find(|&peer| {
-            if self.shared.ports.is_mirrored(peer) {
-                return self.shared.landed(peer) < self.order.seq;
+        let staged = state.active.as_ref().is_some_and(|active| active.buffers.copies_back());
+        let uses = self.context.plan.uses(self.shared.rank);
+        uses.guests.iter().copied().find(|&peer| {
+            // Not that it has completed the launch: it may itself wait for this rank.
+            if let Some(mirror) = self.shared.mirror(peer) {
+                // What is not staged is a region, to which no wire writes once it is freed.
+                let writes = staged && uses.late_writers.contains(&peer);
+                return writes && !mirror.is_through(self.order.seq);
             }
             state.arenas[peer as usize].is_none_or(|arena| {
                 let header = arena.header();

@@ -27,7 +27,7 @@ pub struct Buffers {
     pub input_at: (u64, u64),
     /// Region and offset of the output, for peers.
     pub output_at: (u64, u64),
-    /// Other ranks may reach into plain memory of the caller while the launch runs.
+    /// Other ranks may reach into memory of the caller while the launch runs.
     pub reached_from_outside: bool,
     copy_input: bool,
     copy_output: bool,
@@ -179,10 +179,10 @@ fn staging_bytes(needed: u64) -> u64 {
     if needed <= GROWS { needed.next_power_of_two() } else { needed }
 }
 
-/// Whether other ranks work on a buffer in the caller's own plain memory: by the plan, or because a thread of this
-/// process steps the rank's blocks.
+/// Whether other ranks work on a buffer in the caller's own memory: by the plan, or because a thread of this process steps the
+/// rank's blocks.
 fn reached(shared: &Shared, side: &Side) -> bool {
-    side.at.is_none() && (side.exposed || shared.shared_process)
+    side.exposed || shared.shared_process
 }
 
 /// A plain address, for peers of this process or through the kernel.

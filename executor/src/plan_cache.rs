@@ -56,6 +56,10 @@ pub(crate) struct Uses {
     /// Ranks that write this rank's input or output without a signal to this rank afterwards, ascending: that this rank
     /// is through does not mean that they are.
     pub late_writers: Vec<u32>,
+    /// Ranks of which this rank is a late writer, ascending.
+    pub written_late: Vec<u32>,
+    /// Other ranks that read or write this rank's input or output, ascending.
+    pub guests: Vec<u32>,
     /// Ranks whose scratch this rank writes as packets without hearing from them in the same launch, so that
     /// their earlier launches must be asked for.
     pub unheard: Vec<u32>,
@@ -142,6 +146,17 @@ impl LoadedPlan {
     /// What the verifier says of the plan.
     pub fn verdict(&self) -> &Verdict {
         &self.verdict
+    }
+
+    /// Whether it is proven, for calls whose buffers share memory or do not, that no other rank touches a rank's buffers once that
+    /// rank's blocks are done. Of test plans it is not: their authors know when to touch what.
+    pub(crate) fn keeps_to_itself(&self, shares: bool) -> bool {
+        if self.layout.collective == Collective::Test {
+            return false;
+        }
+        let mixed = (self.collective().has_root() || self.layout.runtime_sizes) && self.sensitive;
+        let known = shares == self.layout.in_place || self.scope.elsewhere == Some(true);
+        self.verdict == Verdict::Proven && known && !mixed
     }
 
     /// Whether the plan is also right where input and output are one memory and it is written for two, or the other way round;
@@ -317,6 +332,9 @@ fn uses(layout: &Layout) -> Vec<Uses> {
                     for (access, written) in reads.chain(writes.map(|access| (access, true))) {
                         let owner = &mut uses[access.rank as usize];
                         let remote = access.rank as usize != rank;
+                        if remote && matches!(access.area, Area::Input | Area::Output) {
+                            owner.guests.push(rank as u32);
+                        }
                         match access.area {
                             Area::Input => {
                                 owner.input_exposed |= remote;
@@ -337,6 +355,11 @@ fn uses(layout: &Layout) -> Vec<Uses> {
                 }
                 Instruction::MoveBlock { index } => {
                     let BlockMove { source, destination, .. } = own.block_moves[index as usize];
+                    for owner in [source.rank, destination.rank] {
+                        if owner as usize != rank {
+                            uses[owner as usize].guests.push(rank as u32);
+                        }
+                    }
                     let reader = &mut uses[source.rank as usize];
                     let remote = source.rank as usize != rank;
                     if source.output {
@@ -362,13 +385,16 @@ fn uses(layout: &Layout) -> Vec<Uses> {
             for target in late_targets(own, &own.instructions[block.code.range()]) {
                 if target as usize != rank {
                     uses[target as usize].late_writers.push(rank as u32);
+                    uses[rank].written_late.push(target);
                 }
             }
         }
     }
     for (rank, own) in uses.iter_mut().enumerate() {
-        own.late_writers.sort_unstable();
-        own.late_writers.dedup();
+        for ranks in [&mut own.late_writers, &mut own.written_late, &mut own.guests] {
+            ranks.sort_unstable();
+            ranks.dedup();
+        }
         own.port_peers.sort_unstable();
         own.port_peers.dedup();
         own.port_peers.retain(|&peer| peer as usize != rank);
@@ -477,17 +503,37 @@ mod tests {
             block.put(p.input(0).all(), p.output(1).all());
             block.get(p.input(2).all(), p.output(0).all());
         });
-        let own = Uses { input_read: true, output_written: true, ..Uses::default() };
+        let own = Uses {
+            input_read: true,
+            output_written: true,
+            written_late: vec![1],
+            ..Uses::default()
+        };
         assert_eq!(*plan.uses(0), own);
         let written = Uses {
             output_exposed: true,
             output_written: true,
             late_writers: vec![0],
+            guests: vec![0],
             ..Uses::default()
         };
         assert_eq!(*plan.uses(1), written);
-        let read = Uses { input_exposed: true, input_read: true, ..Uses::default() };
+        let read =
+            Uses { input_exposed: true, input_read: true, guests: vec![0], ..Uses::default() };
         assert_eq!(*plan.uses(2), read);
+    }
+
+    #[test]
+    fn the_author_of_a_test_plan_looks_after_its_buffers() {
+        for (collective, keeps) in [(Collective::SendRecv, true), (Collective::Test, false)] {
+            let program = ProgramBuilder::new("proven", collective, 2);
+            program.block(0).copy(program.input(0).all(), program.output(0).all());
+            let plan = LoadedPlan::new(&program.build().unwrap()).unwrap();
+            assert!(!plan.keeps_to_itself(false), "nobody proved it");
+            let plan = plan.with_verdict(Verdict::Proven, Scope::default());
+            assert_eq!(plan.keeps_to_itself(false), keeps);
+            assert!(!plan.keeps_to_itself(true), "in place nothing is known");
+        }
     }
 
     #[test]

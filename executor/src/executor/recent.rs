@@ -149,6 +149,7 @@ impl Executor {
             count,
             fingerprint,
             chain,
+            proven: call.plan.keeps_to_itself(call.shares()),
         })
     }
 }

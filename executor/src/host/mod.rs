@@ -118,6 +118,8 @@ pub enum Step {
     Done,
     /// The block waits.
     Blocked(Blocked),
+    /// The block has moved much, and goes on when it is stepped again.
+    Paused,
     /// The launch failed.
     Failed(Fault),
 }
@@ -125,6 +127,7 @@ pub enum Step {
 /// Why a move or wait stopped.
 enum Stop {
     Blocked(Blocked),
+    Paused,
     Failed(Fault),
 }
 
@@ -179,6 +182,7 @@ pub unsafe fn step(
                 cursor.pc.store(pc as u32, Ordering::Relaxed);
                 return match stop {
                     Stop::Blocked(blocked) => Step::Blocked(blocked),
+                    Stop::Paused => Step::Paused,
                     Stop::Failed(fault) => Step::Failed(fault),
                 };
             }

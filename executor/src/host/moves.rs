@@ -7,12 +7,15 @@ use antiphon_hal::kernels;
 use antiphon_memory::process;
 use antiphon_plan::program::{Area, BlockMove, RuntimeBlock, Segment, Span};
 use antiphon_types::ReduceOp;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// Payload bytes of packets that are combined at a time.
 const PACKET_TILE: usize = 2048;
 /// Bytes per call that reaches into another process: the size that measured fastest.
 const PROCESS_TILE: u64 = 64 << 10;
+/// Bytes that are moved at a time, before the launch looks at its links and at whether it still goes on.
+const PART: u64 = 4 << 20;
 
 /// Temporary memory of a stepping thread; grows to what the widest move needs and stays.
 #[derive(Debug, Default)]
@@ -35,6 +38,14 @@ struct Side {
 }
 
 impl Pad {
+    /// Goes so many bytes further in all sides that are mapped.
+    fn advance(&mut self, bytes: u64) {
+        if bytes > 0 {
+            self.sources.iter_mut().for_each(|at| *at = at.wrapping_add(bytes as usize));
+            self.destinations.iter_mut().for_each(|at| *at = at.wrapping_add(bytes as usize));
+        }
+    }
+
     /// `bytes` of 8-aligned temporary memory.
     fn buffer(&mut self, bytes: usize) -> *mut u8 {
         let words = bytes.div_ceil(8);
@@ -108,13 +119,49 @@ impl Run<'_, '_, '_, '_> {
         // SAFETY: the sides were just resolved for this segment.
         unsafe {
             match kind {
-                Kind::Raw => {
-                    self.raw(reads, op, len);
-                    Ok(())
-                }
-                Kind::Process => self.through_processes(reads, op, len),
+                Kind::Raw => self.in_parts(len, false, reads, op),
+                Kind::Process => self.in_parts(len, true, reads, op),
                 Kind::Packets => self.packets(reads, op, len, padded),
             }
+        }
+    }
+
+    /// Moves raw bytes, or the next part of many. Resumes at `cursor.progress` bytes.
+    unsafe fn in_parts(
+        &mut self,
+        len: u64,
+        by_process: bool,
+        reads: usize,
+        op: ReduceOp,
+    ) -> Result<(), Stop> {
+        let done = self.cursor.progress.load(Ordering::Relaxed);
+        let end = len.min(done + PART);
+        if done > 0 {
+            self.all_go_on()?;
+        }
+        // SAFETY: resolved for `len` bytes.
+        unsafe {
+            if by_process {
+                self.through_processes(reads, op, done..end)?;
+            } else {
+                self.pad.advance(done);
+                self.raw(reads, op, end - done);
+            }
+        }
+        let over = end == len;
+        if done > 0 || !over {
+            self.cursor.progress.store(if over { 0 } else { end }, Ordering::Relaxed);
+        }
+        if over { Ok(()) } else { Err(Stop::Paused) }
+    }
+
+    /// Whether no rank whose memory the resolved sides are in has given the launch up. Such memory may be something else's by now:
+    /// this process may have been stopped meanwhile.
+    fn all_go_on(&self) -> Result<(), Stop> {
+        let others = self.pad.places.iter().filter(|side| side.rank != self.stage.rank);
+        match others.map(|side| side.rank).find(|&rank| self.table.has_given_up(rank)) {
+            Some(rank) => Err(Blocked::GivenUp(rank).into()),
+            None => Ok(()),
         }
     }
 
@@ -213,13 +260,7 @@ impl Run<'_, '_, '_, '_> {
         self.pad.destinations.push(here[1]);
         // SAFETY: the owners checked that their blocks lie inside their buffers, for which `step`'s caller vouches, and
         // that blocks which are written overlap no others; both are `len` bytes long from here on.
-        unsafe {
-            if mapped {
-                self.raw(1, ReduceOp::Sum, len);
-                return Ok(());
-            }
-            self.through_processes(1, ReduceOp::Sum, len)
-        }
+        unsafe { self.in_parts(len, !mapped, 1, ReduceOp::Sum) }
     }
 
     /// Where a runtime block's buffer is, and where the block is in it.
@@ -257,15 +298,23 @@ impl Run<'_, '_, '_, '_> {
         &mut self,
         reads: usize,
         op: ReduceOp,
-        len: u64,
+        part: Range<u64>,
     ) -> Result<(), Stop> {
         let sides = std::mem::take(&mut self.pad.places);
         let tile = PROCESS_TILE as usize;
         let buffer = self.pad.buffer((sides.len() + 1) * tile);
         let mut failed = None;
-        let mut done = 0;
-        while done < len && failed.is_none() {
-            let bytes = (len - done).min(PROCESS_TILE) as usize;
+        let Range { start: mut done, end } = part;
+        while done < end && failed.is_none() {
+            let bytes = (end - done).min(PROCESS_TILE) as usize;
+            // Asked before each call, for the same reason as between parts; of mapped memory, that is often enough.
+            let unmapped = |side: &&Side| matches!(side.place, Place::Process { .. });
+            let left =
+                sides.iter().filter(unmapped).find(|side| self.table.has_given_up(side.rank));
+            if let Some(&Side { rank, .. }) = left {
+                self.pad.places = sides;
+                return Err(Blocked::GivenUp(rank).into());
+            }
             self.pad.sources.clear();
             self.pad.destinations.clear();
             for (number, side) in sides.iter().enumerate() {

@@ -41,6 +41,9 @@ pub trait Resolve {
 
     /// Returns once `rank` is known to have entered the launch with the same call.
     fn agree(&mut self, rank: u32) -> Result<(), Unresolved>;
+
+    /// Whether `rank`, of this node, has given up whatever launches it has not completed: its memory may be something else's by now.
+    fn has_given_up(&self, rank: u32) -> bool;
 }
 
 /// Why a rank's buffers are not known.
@@ -84,6 +87,11 @@ impl<'a> Table<'a> {
         let found = self.resolve.resolve(rank)?;
         self.places[rank as usize] = found;
         Ok(found[side])
+    }
+
+    /// Whether a rank of this node has given up whatever launches it has not completed.
+    pub(super) fn has_given_up(&self, rank: u32) -> bool {
+        self.resolve.has_given_up(rank)
     }
 
     /// Returns once `rank` is known to have entered the launch with the same call.

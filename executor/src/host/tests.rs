@@ -21,6 +21,10 @@ impl Resolve for Nowhere {
     fn agree(&mut self, _: u32) -> Result<(), Unresolved> {
         Ok(())
     }
+
+    fn has_given_up(&self, _: u32) -> bool {
+        false
+    }
 }
 
 /// Two ranks in their first launch, with 64 bytes of input and as many of output.

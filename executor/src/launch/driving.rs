@@ -84,6 +84,24 @@ impl Launch<'_> {
         Ok(None)
     }
 
+    /// Tells the ranks to which this one may have written behind its last signal to them, over a wire, that its blocks are through;
+    /// the one whose link is full, if any.
+    pub(super) fn tell_through(
+        &self,
+        state: &mut ContextState,
+    ) -> Result<Option<u32>, ExecutorError> {
+        let Some(active) = &mut state.active else { return Ok(None) };
+        let peers = &self.context.plan.uses(self.shared.rank).written_late;
+        while let Some(&peer) = peers.get(active.told_through) {
+            let ports = &self.shared.ports;
+            if ports.is_mirrored(peer) && !ports.tell_through(peer, self.order.seq)? {
+                return Ok(Some(peer));
+            }
+            active.told_through += 1;
+        }
+        Ok(None)
+    }
+
     /// Whether every rank of the node has entered the launch. Before that, the ranks that have are mostly waiting for the others.
     fn everyone(&self, state: &mut ContextState) -> bool {
         let Some(active) = &mut state.active else { return false };
@@ -124,7 +142,7 @@ impl Launch<'_> {
         Ok(state.places[index].iter().all(|place| matches!(place, Place::Here(_))))
     }
 
-    fn drive_rank(
+    pub(super) fn drive_rank(
         &self,
         state: &mut ContextState,
         rank: u32,
@@ -203,6 +221,7 @@ impl Launch<'_> {
                     }
                     Ok(())
                 }
+                Step::Paused => Ok(()),
                 Step::Failed(fault) => Err(fault),
             };
             if shared_cursors {

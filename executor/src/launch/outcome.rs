@@ -172,14 +172,16 @@ impl Launch<'_> {
         let shared = self.shared;
         // Whatever this rank has read, it read before this look.
         fence(Ordering::Acquire);
-        let gave_up = |peer: &u32| {
-            let page = shared.control(*peer);
-            page.quiet.0.load(Ordering::Acquire) != 0
-                && page.completed.0.load(Ordering::Acquire) < self.order.seq
-                && page.record(self.order.seq).is_some()
-        };
         let near = shared.peers.iter().filter(|peer| peer.same_node && peer.rank != shared.rank);
-        near.map(|peer| peer.rank).find(gave_up)
+        near.map(|peer| peer.rank).find(|&peer| self.has_given_up(peer))
+    }
+
+    /// Whether a peer of this node has given this launch up.
+    pub(super) fn has_given_up(&self, peer: u32) -> bool {
+        let page = self.shared.control(peer);
+        page.quiet.0.load(Ordering::Acquire) != 0
+            && page.completed.0.load(Ordering::Acquire) < self.order.seq
+            && page.record(self.order.seq).is_some()
     }
 
     /// The error of a launch that has made no progress for `limit`.
@@ -335,9 +337,27 @@ impl Launch<'_> {
             let near = shared.peers[peer as usize].same_node && Some(peer) != lost;
             near && (active.buffers.reached_from_outside || copies)
         };
-        let quiet = |peer: u32| shared.control(peer).quiet.0.load(Ordering::Acquire) != 0;
+        let quiet = |peer: u32| {
+            let page = shared.control(peer);
+            // Who has left has no launches.
+            [&page.quiet, &page.left].into_iter().any(|word| word.0.load(Ordering::Acquire) != 0)
+        };
         let began = Instant::now();
-        while !(0..shared.world).filter(reaches).all(quiet) && began.elapsed() < QUIET_LIMIT {
+        // In this process a peer cannot be stopped alone, and its memory is the callers'.
+        let waited =
+            |&peer: &u32| shared.peers[peer as usize].same_process || began.elapsed() < QUIET_LIMIT;
+        let busy = |peer: &u32| reaches(peer) && !quiet(*peer) && waited(peer);
+        let mut late = Late::new(began);
+        while let Some(peer) = (0..shared.world).find(busy) {
+            if let Some(waited) = late.due(Instant::now()) {
+                log::warn!(
+                    "rank {} waits, for {} s by now, until rank {peer}, of this process, is out of the buffers of launch {}, which \
+                     has failed",
+                    shared.rank,
+                    waited.as_secs(),
+                    self.order.seq
+                );
+            }
             std::thread::yield_now();
         }
     }

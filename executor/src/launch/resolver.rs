@@ -67,4 +67,8 @@ impl Resolve for Resolver<'_> {
         }
         Ok(())
     }
+
+    fn has_given_up(&self, rank: u32) -> bool {
+        self.launch.has_given_up(rank)
+    }
 }

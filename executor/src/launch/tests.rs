@@ -243,17 +243,129 @@ fn a_launch_that_fails_keeps_its_buffers_from_peers_that_are_not_quiet() {
     // A rank is not quiet while somebody works on a launch of it.
     let worked_on = peer.context.state();
     ranks[0].shared.fail(enough());
-    let began = Instant::now();
-    let error = loop {
-        match launch.advance(Effort::Wait) {
-            Ok(over) => assert!(!over),
-            Err(error) => break error,
+    let (gives_up, has_given_up) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let error = loop {
+                match launch.advance(Effort::Wait) {
+                    Ok(over) => assert!(!over),
+                    Err(error) => break error,
+                }
+            };
+            gives_up.send(error).unwrap();
+        });
+        // Longer than a peer of another process would be waited for.
+        let early = has_given_up.recv_timeout(QUIET_LIMIT + Duration::from_millis(200));
+        assert!(early.is_err(), "{early:?}");
+        drop(worked_on);
+        ranks[1].shared.settle();
+        let error = has_given_up.recv().unwrap();
+        assert!(matches!(error, ExecutorError::Aborted { .. }), "{error}");
+    });
+}
+
+/// Its caller may free them then. Rank 0 is not told of what rank 1 does with its buffers, which no proven plan has.
+#[test]
+fn a_launch_of_a_plan_that_is_not_proven_ends_when_nobody_touches_its_buffers() {
+    for reads in [false, true] {
+        let program = ProgramBuilder::new("untold", Collective::SendRecv, 2);
+        let block = program.block(1);
+        if reads {
+            block.get(program.input(0).all(), program.output(1).all());
+        } else {
+            block.put(program.input(1).all(), program.output(0).all());
         }
-    };
-    assert!(matches!(error, ExecutorError::Aborted { .. }), "{error}");
-    assert_eq!(ranks[0].shared.control(1).quiet.0.load(Ordering::Acquire), 0);
-    assert!(began.elapsed() >= QUIET_LIMIT, "{:?}", began.elapsed());
-    drop(worked_on);
+        let plan = program.build().unwrap();
+        let options = Options::default().with_verification(false);
+        let ranks = Communicator::in_process(2, &options).unwrap();
+        let [own, peer] = [0, 1].map(|rank: usize| Executor::new(&ranks[rank]));
+        let plan = own.load(&plan).unwrap();
+        let (input, mut output) = ([7; 4], [0; 4]);
+        let call = call(&plan, &input, &mut output);
+        let launch = own.queued(&call, Some(1)).unwrap();
+        assert!(!launch.advance(Effort::Try).unwrap(), "reads: {reads}");
+        let there = peer.queued(&call, Some(1)).unwrap();
+        while !there.advance(Effort::Try).unwrap() {}
+        while !launch.advance(Effort::Try).unwrap() {}
+        assert_eq!(output, input);
+    }
+}
+
+/// A program's logger may panic.
+#[test]
+fn a_launch_in_which_something_panics_is_given_up() {
+    let (ranks, executor, plan) = two(signal("panics"), Duration::from_secs(60));
+    let (input, mut output) = ([7; 4], [0; 4]);
+    let launch = executor.queued(&call(&plan, &input, &mut output), Some(1)).unwrap();
+    assert!(!launch.advance(Effort::Try).unwrap());
+    let borrowed = launch.borrowed();
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _guard = GivesUp(&borrowed);
+        let _worked_on = launch.context.state();
+        panic!("oh no");
+    }));
+    assert!(panicked.is_err() && launch.context.state().active.is_none());
+    for rank in &ranks {
+        let failure = rank.failure().unwrap().to_string();
+        assert!(failure.contains("a panic while a launch was worked on"), "{failure}");
+    }
+}
+
+/// As the moves of gigabytes: links are looked at meanwhile, and whether the launch goes on at all.
+#[test]
+fn a_long_move_is_made_in_parts_until_a_peer_gives_up() {
+    const BYTES: usize = 9 << 20;
+    for gives_up in [false, true] {
+        let program = ProgramBuilder::new("long", Collective::SendRecv, 2);
+        let link = [program.channel(0, 1)];
+        let block = program.block(0);
+        block.put(program.input(0).all(), program.output(1).all());
+        block.signal(&link);
+        program.block(1).wait(&link);
+        let (ranks, executor, plan) = two(program, Duration::from_secs(60));
+        let peer = Executor::new(&ranks[1]);
+        let (input, mut output) = (vec![7u8; BYTES], vec![0u8; BYTES]);
+        let from = (input.as_ptr(), BYTES as u64);
+        let call = Call::new(&plan, DataType::U8, from, (output.as_mut_ptr(), BYTES as u64));
+        let there = peer.queued(&call, Some(1)).unwrap();
+        let entered = there.borrowed();
+        assert_eq!(entered.begin(&mut there.context.state()).unwrap(), None);
+        let launch = executor.queued(&call, Some(1)).unwrap();
+        let own = launch.borrowed();
+        let mut state = launch.context.state();
+        assert_eq!(own.begin(&mut state).unwrap(), None);
+        let moved = || output.iter().filter(|&&byte| byte == 7).count();
+        let mut parts = Vec::new();
+        loop {
+            let driven = own.drive_rank(&mut state, 0, false).unwrap();
+            match driven {
+                Driven::Progress
+                    if own_arena(&state, 0).cursor(0).done.load(Ordering::Relaxed) == 1 =>
+                {
+                    break;
+                }
+                Driven::Progress => parts.push(moved()),
+                // The peer's arena is to be found.
+                Driven::Blocked(Blocked::Entry(1)) => {
+                    assert!(own.admit(&mut state, Blocked::Entry(1)).unwrap());
+                }
+                Driven::Blocked(blocked) => {
+                    assert_eq!(blocked, Blocked::GivenUp(1));
+                    break;
+                }
+                Driven::Complete => unreachable!("a rank's blocks do not say so"),
+            }
+            if gives_up {
+                ranks[0].shared.control(1).quiet.0.store(1, Ordering::Release);
+            }
+        }
+        if gives_up {
+            assert_eq!((parts, moved()), (vec![4 << 20], 4 << 20));
+        } else {
+            assert!(parts.starts_with(&[4 << 20, 8 << 20]), "{parts:?}");
+            assert_eq!(moved(), BYTES);
+        }
+    }
 }
 
 /// Nothing that such launches wait for would show it.
@@ -274,4 +386,39 @@ fn ranks_that_never_wait_for_each_other_hear_in_time_that_their_calls_differ() {
     let mut launches = (1..=HISTORY_CHECK).map(|_| executor.queued(&call, Some(1)).unwrap());
     let outcome = launches.find_map(|launch| launch.advance(Effort::Try).err());
     assert!(matches!(outcome, Some(ExecutorError::Mismatch { peer: 1, .. })), "{outcome:?}");
+}
+
+/// The signal comes from another block than what was written, so that each rank asks whether the other may still write.
+#[test]
+fn ranks_that_write_to_each_other_over_a_wire_do_not_wait_for_each_others_end() {
+    let program = ProgramBuilder::new("both", Collective::SendRecv, 2);
+    let (data, end) = (program.port(0, 1), program.port(0, 1));
+    for (rank, peer) in [(0, 1), (1, 0)] {
+        let (writes, signals) = (program.block(rank), program.block(rank));
+        let done = program.semaphore(rank, 0);
+        writes.put_over(&data, program.input(rank).all(), program.output(peer).all());
+        writes.flush(&[data]);
+        writes.release(&[done]);
+        signals.acquire(&[done]);
+        signals.signal(&[end]);
+        signals.wait(&[end]);
+    }
+    let limit = Some(Duration::from_secs(2));
+    let options = Options::default().with_timeout(limit).with_verification(false);
+    let ranks = Communicator::in_process_on(&["this", "that"], &options).unwrap();
+    let plan = program.build().unwrap();
+    std::thread::scope(|scope| {
+        for rank in &ranks {
+            let plan = &plan;
+            scope.spawn(move || {
+                let executor = Executor::new(rank);
+                let plan = executor.load(plan).unwrap();
+                assert_eq!(plan.uses(rank.rank()).late_writers, [1 - rank.rank()]);
+                let (input, mut output) = ([7 + rank.rank(); 4], [0; 4]);
+                // SAFETY: both arrays are as long as the call says, and live past it.
+                unsafe { executor.run(&call(&plan, &input, &mut output)) }.unwrap();
+                assert_eq!(output, [8 - rank.rank(); 4]);
+            });
+        }
+    });
 }

@@ -84,6 +84,23 @@ impl Ports {
         }
     }
 
+    /// Tells a peer that this rank's blocks are through with launch `seq`. `false` if the link is full: to be done again.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish).
+    pub fn tell_through(&self, peer: u32, seq: u64) -> Result<bool, ExecutorError> {
+        let Some(standing) = self.links[peer as usize].get() else { return Ok(false) };
+        let Some(&mirror) = standing.telling.mirror.get() else { return Ok(true) };
+        let base = u64::from(self.rank) * ControlPage::BYTES as u64;
+        let to = base + ControlPage::through_at(seq);
+        match standing.attended.link().signal(mirror, to, seq) {
+            Ok(posted) => Ok(posted == Posted::Queued),
+            // Nobody is there to be told.
+            Err(WireError::Lost { .. }) => Ok(true),
+            Err(error) => Err(super::lost(peer, &error)),
+        }
+    }
+
     /// A peer whose link may still have to read the descriptor that the one of launch `seq` will overwrite.
     pub fn unread(&self, seq: u64) -> Option<u32> {
         let links = (0..).zip(&self.links).filter_map(|(peer, link)| Some((peer, link.get()?)));

@@ -46,6 +46,9 @@ pub struct ControlPage {
     /// Changes while what the owner is to pass on comes to it, or its proxy moves what kernels asked for: progress for who waits for
     /// that.
     pub passing: Line,
+    /// In mirrors alone: by the slots of the descriptors, the last launch whose blocks are all done on the owner. All that they
+    /// posted to the mirror's rank has landed.
+    through: [AtomicU64; RING as usize],
     descriptors: [Descriptor; RING as usize],
 }
 
@@ -118,6 +121,17 @@ impl ControlPage {
     pub const fn descriptor_at(seq: u64) -> u64 {
         let slot = (seq % RING) as usize * size_of::<Descriptor>();
         (offset_of!(ControlPage, descriptors) + slot) as u64
+    }
+
+    /// Bytes from the start of a page to the word that says that the owner's blocks are through with a launch.
+    pub const fn through_at(seq: u64) -> u64 {
+        let slot = (seq % RING) as usize * size_of::<AtomicU64>();
+        (offset_of!(ControlPage, through) + slot) as u64
+    }
+
+    /// Whether this mirror says that the owner's blocks are through with a launch.
+    pub fn is_through(&self, seq: u64) -> bool {
+        self.through[(seq % RING) as usize].load(Ordering::Acquire) >= seq
     }
 
     /// Bytes of a descriptor.
