@@ -9,10 +9,10 @@ use super::portable;
 use super::report::{About, Fault, Note, Refutation, Report, Verdict};
 use super::state::{End, Object, Setting};
 use super::walk::Walk;
-use crate::lower::Site;
+use crate::lower::{Site, site_of};
 use crate::model::{Collective, Plan};
 use crate::postcondition::PostCondition;
-use crate::program::{Area, Block, Instruction, Layout, Origin, RankLayout};
+use crate::program::{Area, Instruction, Layout, RankLayout};
 use crate::schedule::{Actor, Case, Moment, Schedule};
 use std::cell::OnceCell;
 
@@ -144,7 +144,7 @@ impl<'a> Proof<'a> {
             self.doubts.push(format!(
                 "a thread may come to {}, for which blocks contend, while others of its block still wait at something before it, in \
                  an order that was not looked into; put a nop before it",
-                site(rank, &self.layout.ranks[rank as usize], at)
+                site_of(&self.layout.ranks[rank as usize], rank, at)
             ));
         }
         for grid in &grids {
@@ -549,19 +549,11 @@ fn first_of(mut sites: impl Iterator<Item = Site>) -> Option<(Site, String)> {
     Some((first, more))
 }
 
-/// The operation that an instruction of a rank came from.
-fn site(rank: u32, own: &RankLayout, at: u32) -> Site {
-    let holds = |block: &Block| block.code.range().contains(&(at as usize));
-    let tb = own.blocks.iter().position(holds).unwrap_or(0) as u32;
-    let Origin { op, inner, kind } = own.origins[at as usize];
-    Site { rank, tb, op, inner, kind }
-}
-
 /// That lowering had to order relaxed operations.
 fn strengthened(layout: &Layout) -> Option<Note> {
     let all = (0u32..)
         .zip(&layout.ranks)
-        .flat_map(|(rank, own)| own.strengthened.iter().map(move |&at| site(rank, own, at)));
+        .flat_map(|(rank, own)| own.strengthened.iter().map(move |&at| site_of(own, rank, at)));
     let (first, more) = first_of(all)?;
     let text =
         format!("{first} is relaxed, but data relies on it: it runs as if it were not{more}");
@@ -580,7 +572,7 @@ fn overwritten(layout: &Layout) -> Option<Note> {
     };
     let all = (0u32..).zip(&layout.ranks).flat_map(|(rank, own)| {
         let at = (0u32..).zip(&own.instructions).filter(|(_, one)| writes(own, one));
-        at.map(move |(at, _)| site(rank, own, at))
+        at.map(move |(at, _)| site_of(own, rank, at))
     });
     let (first, more) = first_of(all).filter(|_| !layout.in_place)?;
     let text = format!("{first} writes an input{more}: callers have to fill it before each launch");
