@@ -105,6 +105,22 @@ impl OpKind {
         matches!(self, OpKind::PutBlocks | OpKind::GetBlocks | OpKind::CopyBlocks)
     }
 
+    /// Whether it reads or writes packets.
+    pub const fn moves_packets(self) -> bool {
+        matches!(
+            self,
+            OpKind::PutPackets
+                | OpKind::ReadPutPackets
+                | OpKind::CopyPackets
+                | OpKind::UnpackPackets
+                | OpKind::ReducePackets
+                | OpKind::ReduceSendPackets
+                | OpKind::ReduceCopyPackets
+                | OpKind::ReduceCopySendPackets
+                | OpKind::GroupStorePackets
+        )
+    }
+
     /// Whether it combines values.
     pub const fn reduces(self) -> bool {
         matches!(

@@ -71,19 +71,7 @@ pub fn accesses(op: &Op, around: &Surroundings<'_>, windowed: bool, accesses: &m
         | SemaphoreRelease | Pipeline => return,
     };
     // Operations on packets do the whole of their chunks in every iteration.
-    let windowed = windowed
-        && !matches!(
-            op.kind,
-            PutPackets
-                | ReadPutPackets
-                | CopyPackets
-                | UnpackPackets
-                | ReducePackets
-                | ReduceSendPackets
-                | ReduceCopyPackets
-                | ReduceCopySendPackets
-                | GroupStorePackets
-        );
+    let windowed = windowed && !op.kind.moves_packets();
     let mut add = |chunk: &ChunkRef, as_packets: bool, write: bool| {
         let buffer = match chunk.base {
             RefBase::Local(buffer) => buffer,

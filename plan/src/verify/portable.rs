@@ -201,7 +201,7 @@ fn of_rank(plan: &Plan, rank: usize, gpu: &Gpu, seen: &mut Seen) {
             for (position, op) in pipeline.ops.iter().enumerate() {
                 let here = || here().at("ops", position);
                 of_operation(plan, gpu, block, op, &here, seen);
-                if moves_packets(op.kind) {
+                if op.kind.moves_packets() {
                     seen.exceeds(Limit::PipelinePackets, here, format_args!("`{}`", op.kind));
                 }
                 let chunks = op.src.iter().chain(&op.dst).map(|chunk| chunk.size).max();
@@ -270,7 +270,7 @@ fn of_operation(
     if let Some(id) = op.barrier_id.filter(|&id| id >= BARRIERS) {
         seen.exceeds(Limit::Barriers, || here().key("barrier_id"), id);
     }
-    if moves_packets(op.kind) {
+    if op.kind.moves_packets() {
         if !plan.use_double_scratch_buffer {
             seen.exceeds(Limit::PacketScratch, here, format_args!("`{}`", op.kind));
         }
@@ -303,22 +303,6 @@ fn elsewhere(gpu: &Gpu, block: &ThreadBlock, op: &Op, base: RefBase) -> bool {
                 .is_some_and(|buffer| buffer == Buffer::Scratch)
         }
     }
-}
-
-/// Whether an operation reads or writes packets.
-const fn moves_packets(kind: OpKind) -> bool {
-    matches!(
-        kind,
-        OpKind::PutPackets
-            | OpKind::ReadPutPackets
-            | OpKind::CopyPackets
-            | OpKind::UnpackPackets
-            | OpKind::ReducePackets
-            | OpKind::ReduceSendPackets
-            | OpKind::ReduceCopyPackets
-            | OpKind::ReduceCopySendPackets
-            | OpKind::GroupStorePackets
-    )
 }
 
 #[cfg(test)]
