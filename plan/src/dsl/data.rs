@@ -540,7 +540,7 @@ impl Program {
 
     /// Appends a step to a block, or to its part of the open pipeline.
     pub(super) fn push(&mut self, rank: u64, block: u64, step: Step) {
-        debug_assert!(step.synchronises() || step.sync == DataSync::NONE);
+        debug_assert!(step.carries_data_sync() || step.sync == DataSync::NONE);
         self.remember_runs(rank, block, &step.op);
         let steps = &mut self.ranks[rank as usize].block(block).steps;
         if let Some(pipeline) = &mut self.pipeline

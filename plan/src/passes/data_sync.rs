@@ -11,10 +11,10 @@ pub fn insert(steps: Vec<Step>) -> Vec<Step> {
     for mut step in steps {
         step.body = insert(std::mem::take(&mut step.body));
         let sync = step.sync;
-        if step.synchronises() && sync.before() {
+        if step.carries_data_sync() && sync.before() {
             out.push(Step::nop());
         }
-        let after = step.synchronises() && sync.after();
+        let after = step.carries_data_sync() && sync.after();
         out.push(step);
         if after {
             out.push(Step::nop());

@@ -138,7 +138,7 @@ impl Walk<'_> {
                     }
                 }
                 OpKind::Pipeline => self.pipeline(&step.body, open),
-                _ if step.synchronises() => synchronising(step, open),
+                _ if step.carries_data_sync() => synchronising(step, open),
                 _ => self.data(step, open, &mut used),
             };
             after_meeting = matches!(step.kind(), OpKind::Nop | OpKind::Barrier);

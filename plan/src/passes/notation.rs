@@ -90,7 +90,7 @@ fn write_block(out: &mut String, steps: &[Step], depth: usize) {
             writeln!(out, "{indent}}}").unwrap();
             continue;
         }
-        if step.synchronises() {
+        if step.carries_data_sync() {
             write!(out, " {}", step.sync).unwrap();
         }
         write_chunks(out, &step.op.dst);

@@ -130,8 +130,9 @@ impl Step {
         self.op.kind
     }
 
-    /// Whether the operation synchronises with others, and so carries a [`DataSync`] that passes heed.
-    pub fn synchronises(&self) -> bool {
+    /// Whether the operation signals others or waits for them, and so carries a [`DataSync`] that passes heed. Unlike with
+    /// [`OpKind::synchronises`], block synchronisations and barriers do not count.
+    pub fn carries_data_sync(&self) -> bool {
         use OpKind::*;
         matches!(
             self.op.kind,
@@ -154,7 +155,7 @@ impl Step {
     /// Whether the operation moves data.
     pub fn moves(&self) -> bool {
         use OpKind::*;
-        !self.synchronises() && !matches!(self.op.kind, Nop | Barrier | Pipeline)
+        !self.carries_data_sync() && !matches!(self.op.kind, Nop | Barrier | Pipeline)
     }
 
     /// The plan's operation, with a pipeline's body inside.

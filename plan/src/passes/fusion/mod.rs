@@ -119,10 +119,10 @@ pub fn fuse(steps: Vec<Step>, report: &mut Report) -> Vec<Step> {
 
 /// Drops meetings that another meeting makes redundant, of two steps that stay two.
 fn settle(last: &mut Step, next: &mut Step) {
-    if next.synchronises() && !last.synchronises() && edges(last).after() {
+    if next.carries_data_sync() && !last.carries_data_sync() && edges(last).after() {
         next.sync = next.sync.without_before();
     }
-    if last.synchronises() && edges(next).before() {
+    if last.carries_data_sync() && edges(next).before() {
         last.sync = last.sync.without_after();
     }
 }

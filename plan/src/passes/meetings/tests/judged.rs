@@ -88,20 +88,22 @@ fn depend((first, a): Done<'_>, (second, b): Done<'_>) -> bool {
 fn unmet(steps: &[Step], iterations: &[usize]) -> Option<String> {
     let done = unroll(steps, iterations);
     for (position, &later) in done.iter().enumerate() {
-        let lets_go_on = later.0.synchronises() && !later.0.waits();
+        let lets_go_on = later.0.carries_data_sync() && !later.0.waits();
         for (gap, &earlier) in done[..position].iter().enumerate().rev() {
             if matches!(earlier.0.kind(), OpKind::Nop | OpKind::Barrier) {
                 break;
             }
             let between = &done[gap + 1..position];
             let split =
-                |step: &Step| step.synchronises() && (step.sync.before() || step.sync.after());
+                |step: &Step| step.carries_data_sync() && (step.sync.before() || step.sync.after());
             let needed = (earlier.0.moves() && later.0.moves() && depend(earlier, later))
                 || (earlier.0.waits() && earlier.0.sync.after() && (later.0.moves() || lets_go_on))
                 || (earlier.0.waits() && later.0.sync.before() && lets_go_on)
                 || (earlier.0.waits()
                     && (later.0.moves() || lets_go_on)
-                    && between.iter().any(|(step, _)| step.synchronises() && step.sync.before()))
+                    && between
+                        .iter()
+                        .any(|(step, _)| step.carries_data_sync() && step.sync.before()))
                 || (earlier.0.moves()
                     && later.0.sync.before()
                     && (lets_go_on || later.0.kind() == OpKind::Flush))
