@@ -1,5 +1,7 @@
 //! The proof: every case, every order, and what remains of one launch for the next.
 
+mod notes;
+
 use super::cases::{Cases, Grid, cases};
 use super::contention::Contention;
 use super::explore::Search;
@@ -9,11 +11,12 @@ use super::portable;
 use super::report::{About, Fault, Note, Refutation, Report, Verdict};
 use super::state::{End, Object, Setting};
 use super::walk::Walk;
-use crate::lower::{Site, site_of};
+use crate::lower::site_of;
 use crate::model::{Collective, Plan};
 use crate::postcondition::PostCondition;
-use crate::program::{Area, Instruction, Layout, RankLayout};
+use crate::program::Layout;
 use crate::schedule::{Actor, Case, Moment, Schedule};
+use notes::{overwritten, strengthened};
 use std::cell::OnceCell;
 
 /// What to do beyond the verdict.
@@ -537,44 +540,4 @@ fn delay(refutation: &mut Refutation, launches: u32) {
             actor(&mut hold.until);
         }
     }
-}
-
-/// The first of some operations, and how many more there are.
-fn first_of(mut sites: impl Iterator<Item = Site>) -> Option<(Site, String)> {
-    let first = sites.next()?;
-    let more = match sites.count() {
-        0 => String::new(),
-        count => format!(" (and {count} more)"),
-    };
-    Some((first, more))
-}
-
-/// That lowering had to order relaxed operations.
-fn strengthened(layout: &Layout) -> Option<Note> {
-    let all = (0u32..)
-        .zip(&layout.ranks)
-        .flat_map(|(rank, own)| own.strengthened.iter().map(move |&at| site_of(own, rank, at)));
-    let (first, more) = first_of(all)?;
-    let text =
-        format!("{first} is relaxed, but data relies on it: it runs as if it were not{more}");
-    Some(Note { about: About::Order, text })
-}
-
-/// That a plan with buffers apart writes what its callers send.
-fn overwritten(layout: &Layout) -> Option<Note> {
-    let writes = |own: &RankLayout, instruction: &Instruction| {
-        let written = match *instruction {
-            Instruction::Move { destinations, .. } => destinations.range(),
-            Instruction::Post { destination, .. } => destination as usize..destination as usize + 1,
-            _ => 0..0,
-        };
-        own.accesses[written].iter().any(|side| side.area == Area::Input)
-    };
-    let all = (0u32..).zip(&layout.ranks).flat_map(|(rank, own)| {
-        let at = (0u32..).zip(&own.instructions).filter(|(_, one)| writes(own, one));
-        at.map(move |(at, _)| site_of(own, rank, at))
-    });
-    let (first, more) = first_of(all).filter(|_| !layout.in_place)?;
-    let text = format!("{first} writes an input{more}: callers have to fill it before each launch");
-    Some(Note { about: About::Reuse, text })
 }
