@@ -50,16 +50,16 @@ pub fn verify(plan: &Plan, layout: &Layout, options: Options<'_>) -> Report {
     verify_within(MOST_TOUCHES, plan, layout, options)
 }
 
-/// As [`verify`], of which all walks together make and touch no more than so many cells.
+/// As [`verify`], of which all walks together make and touch no more than `allowed` cells.
 pub(super) fn verify_within(
-    touches: u64,
+    allowed: u64,
     plan: &Plan,
     layout: &Layout,
     options: Options<'_>,
 ) -> Report {
     let contention = Contention::new(layout);
     let mut proof = Proof::new(plan, layout, &contention, options);
-    proof.touches = touches;
+    proof.budget = Budget { allowed, spent: 0 };
     proof.all();
     proof.other_place();
     proof.report()
@@ -87,10 +87,39 @@ struct Proof<'a> {
     cases: Vec<Case>,
     /// Steps walked.
     steps: u64,
-    /// Cells made and touched.
-    touched: u64,
-    /// Those that may be.
-    touches: u64,
+    budget: Budget,
+}
+
+/// Cells of memory that all walks together may make and touch, and those that they have.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    allowed: u64,
+    spent: u64,
+}
+
+impl Budget {
+    /// Cells that may still be made and touched.
+    const fn left(self) -> u64 {
+        self.allowed.saturating_sub(self.spent)
+    }
+
+    /// Notes that a walk has made and touched so many more cells.
+    const fn spend(&mut self, cells: u64) {
+        self.spent = self.spent.saturating_add(cells);
+    }
+}
+
+/// Launches of one case, of which all orders are walked.
+#[derive(Clone, Copy, Debug)]
+struct Trial<'a> {
+    grid: &'a Grid,
+    case: Case,
+    /// As [`Setting::free`].
+    free: &'a [bool],
+    /// As [`Setting::user_acts`].
+    user_acts: bool,
+    /// Whether notes are taken of what the plan computes, and whether in the same bits on all ranks.
+    notes_results: bool,
 }
 
 /// What several launches leave behind in a counter.
@@ -127,8 +156,7 @@ impl<'a> Proof<'a> {
             orders: Orders::default(),
             cases: Vec::new(),
             steps: 0,
-            touched: 0,
-            touches: MOST_TOUCHES,
+            budget: Budget { allowed: MOST_TOUCHES, spent: 0 },
         }
     }
 
@@ -170,19 +198,20 @@ impl<'a> Proof<'a> {
         // The user of a test is its author, who knows when to touch what.
         let test = self.plan.collective == Collective::Test;
         let free = vec![false; self.counters()];
-        let mut balances = self.launches(grid, case, &free, !test, first);
+        let trial = Trial { grid, case, free: &free, user_acts: !test, notes_results: first };
+        let mut balances = self.all_orders(trial);
         if balances.is_none() && first {
-            balances = self.other_root(grid, case, &free);
+            balances = self.other_root(trial);
         }
         let Some(balances) = balances else { return };
-        self.balance(grid, case, &balances, !test);
+        self.balance(trial, &balances);
         if test && first {
-            self.reuse(grid, case, &free);
+            self.reuse(trial);
         }
     }
 
     /// A plan does not say which rank is the root: where it is not rank 0, some other one for which all is right.
-    fn other_root(&mut self, grid: &Grid, case: Case, free: &[bool]) -> Option<Vec<Balance>> {
+    fn other_root(&mut self, trial: Trial<'_>) -> Option<Vec<Balance>> {
         let rooted = self.plan.collective.has_root();
         let wrong = |refutation: &Refutation| matches!(refutation.fault, Fault::Wrong { .. });
         if !rooted || self.refutations.is_empty() || !self.refutations.iter().all(wrong) {
@@ -191,7 +220,7 @@ impl<'a> Proof<'a> {
         let known = std::mem::take(&mut self.refutations);
         for root in 1..self.layout.ranks.len() as u32 {
             self.root = root;
-            let found = self.launches(grid, case, free, true, true);
+            let found = self.all_orders(trial);
             if found.is_some() {
                 let text = format!("the root is rank {root}");
                 self.notes.push(Note { about: About::Result, text });
@@ -208,28 +237,20 @@ impl<'a> Proof<'a> {
         ranks.map(|rank| rank.channels.len() + rank.semaphores.len()).sum()
     }
 
-    /// Walks all orders of a case. Gives what is left in the counters if nothing went wrong.
-    fn launches(
-        &mut self,
-        grid: &Grid,
-        case: Case,
-        free: &[bool],
-        user: bool,
-        first: bool,
-    ) -> Option<Vec<Balance>> {
-        let (layout, contention) = (self.layout, self.contention);
-        let (promise, root) = (self.options.promise, self.root);
+    /// Walks all orders of a trial. Gives what is left in the counters if nothing went wrong.
+    fn all_orders(&mut self, trial: Trial<'_>) -> Option<Vec<Balance>> {
+        let Trial { grid, case, free, user_acts, notes_results } = trial;
         let lineage = OnceCell::new();
         let mut setting = Setting {
-            layout,
+            layout: self.layout,
             grid,
             case,
-            contention,
+            contention: self.contention,
             free,
-            user,
-            promise,
-            root,
-            touches: 0,
+            user_acts,
+            promise: self.options.promise,
+            root: self.root,
+            budget: 0,
             log: false,
             lineage: None,
             record: false,
@@ -239,7 +260,7 @@ impl<'a> Proof<'a> {
         let mut balances = None;
         loop {
             search.begin();
-            setting.touches = self.touches.saturating_sub(self.touched);
+            setting.budget = self.budget.left();
             let Some(mut walk) = Walk::new(setting) else {
                 self.doubts.push(
                     "there are too many pieces of memory, or blocks, to look at them all"
@@ -248,9 +269,9 @@ impl<'a> Proof<'a> {
                 return None;
             };
             let end = walk.run(&mut search);
-            self.touched = self.touched.saturating_add(walk.touched);
+            self.budget.spend(walk.touched);
             if end != End::TooLong
-                && layout.packets
+                && self.layout.packets
                 && lineage.get().is_none()
                 && (!walk.found.is_empty() || walk.shadow.shared)
             {
@@ -273,41 +294,24 @@ impl<'a> Proof<'a> {
                 return None;
             }
             if bad {
-                let order: Vec<(u32, Object)> = search.order().collect();
-                search.begin();
-                if let Some(mut walk) = Walk::new(Setting { log: true, ..setting }) {
-                    let end = walk.run(&mut search);
-                    self.refute(&walk, end, &order);
-                }
-                if self.refutations.is_empty() {
-                    self.doubts.push("something goes wrong that cannot be told".to_owned());
-                }
+                self.refute_again(setting, &mut search);
                 return None;
             }
             if end == End::TooLong {
                 self.doubts.push(format!(
                     "the plan touches memory too often to look at all of it: allowed {} pieces, over all sizes and orders",
-                    self.touches
+                    self.budget.allowed
                 ));
                 return None;
             }
             if end == End::Complete {
-                if let Some([chunk, through]) = walk.shadow.detour() {
-                    self.doubts.push(format!(
-                        "chunk {chunk} of a block relies on bytes that come through chunk {through}, which does not have all of them \
-                         where a call does not fill every chunk; move bytes between chunks of one number, or through scratch"
-                    ));
+                self.note_complete(&walk, notes_results);
+                if balances.is_none() {
+                    if notes_results && self.options.results {
+                        self.notes.extend(walk.results());
+                    }
+                    balances = Some(self.left(&walk, case.launches));
                 }
-                self.shown_root = Some(root);
-                self.orders.note(&walk);
-                self.repeats |= walk.repeats;
-                if first && self.same_bits != Some(false) {
-                    self.same_bits = walk.same_bits();
-                }
-                if first && balances.is_none() && self.options.results {
-                    self.notes.extend(walk.results());
-                }
-                balances.get_or_insert_with(|| self.left(&walk, case.launches));
             }
             orders += 1;
             steps += walk.steps;
@@ -324,11 +328,40 @@ impl<'a> Proof<'a> {
 
     /// Writes down who writes each packet, and from what, which is the same in every order. `None` if that is too much.
     fn lineage(&mut self, setting: Setting<'_>) -> Option<Lineage> {
-        let touches = self.touches.saturating_sub(self.touched);
-        let mut walk = Walk::new(Setting { record: true, touches, ..setting })?;
+        let budget = self.budget.left();
+        let mut walk = Walk::new(Setting { record: true, budget, ..setting })?;
         let end = walk.run(&mut Search::default());
-        self.touched = self.touched.saturating_add(walk.touched);
+        self.budget.spend(walk.touched);
         if end == End::TooLong { None } else { walk.lineage() }
+    }
+
+    /// Notes what a walk to the end shows, of an order in which nothing went wrong.
+    fn note_complete(&mut self, walk: &Walk<'_>, notes_results: bool) {
+        if let Some([chunk, through]) = walk.shadow.detour() {
+            self.doubts.push(format!(
+                "chunk {chunk} of a block relies on bytes that come through chunk {through}, which does not have all of them \
+                 where a call does not fill every chunk; move bytes between chunks of one number, or through scratch"
+            ));
+        }
+        self.shown_root = Some(self.root);
+        self.orders.note(walk);
+        self.repeats |= walk.repeats;
+        if notes_results && self.same_bits != Some(false) {
+            self.same_bits = walk.same_bits();
+        }
+    }
+
+    /// Walks an order in which something went wrong once more, with a log, to tell what.
+    fn refute_again(&mut self, setting: Setting<'_>, search: &mut Search) {
+        let order: Vec<(u32, Object)> = search.order().collect();
+        search.begin();
+        if let Some(mut walk) = Walk::new(Setting { log: true, ..setting }) {
+            let end = walk.run(search);
+            self.refute(&walk, end, &order);
+        }
+        if self.refutations.is_empty() {
+            self.doubts.push("something goes wrong that cannot be told".to_owned());
+        }
     }
 
     fn refute(&mut self, walk: &Walk<'_>, end: End, order: &[(u32, Object)]) {
@@ -384,7 +417,8 @@ impl<'a> Proof<'a> {
 
     /// Looks at where counters lead that do not balance: one that is given more than is taken holds nobody back in the
     /// end, and one that is given less runs dry.
-    fn balance(&mut self, grid: &Grid, case: Case, balances: &[Balance], user: bool) {
+    fn balance(&mut self, trial: Trial<'_>, balances: &[Balance]) {
+        let (case, trial) = (trial.case, Trial { notes_results: false, ..trial });
         let dry = balances.iter().filter(|balance| balance.surplus < 0);
         let launches =
             dry.map(|balance| (balance.initial.max(0) / -balance.surplus).saturating_add(1));
@@ -398,7 +432,8 @@ impl<'a> Proof<'a> {
                 return;
             }
             let free = vec![false; balances.len()];
-            if self.launches(grid, Case { launches, ..case }, &free, user, false).is_some() {
+            let dry = Trial { case: Case { launches, ..case }, free: &free, ..trial };
+            if self.all_orders(dry).is_some() {
                 self.doubts.push("a semaphore loses tokens, launch after launch".to_owned());
             }
             return;
@@ -409,7 +444,7 @@ impl<'a> Proof<'a> {
             return;
         }
         let known = self.refutations.len();
-        if self.launches(grid, case, &free, user, false).is_some() {
+        if self.all_orders(Trial { free: &free, ..trial }).is_some() {
             self.notes.push(Note {
                 about: About::Reuse,
                 text: "some counter gets more signals than waits take, launch after launch: waits on it wait for \
@@ -428,10 +463,10 @@ impl<'a> Proof<'a> {
     }
 
     /// What the user of a test plan has to keep in mind between launches.
-    fn reuse(&mut self, grid: &Grid, case: Case, free: &[bool]) {
+    fn reuse(&mut self, trial: Trial<'_>) {
         let known = self.refutations.len();
         let doubts = self.doubts.len();
-        self.launches(grid, case, free, true, false);
+        self.all_orders(Trial { user_acts: true, notes_results: false, ..trial });
         self.doubts.truncate(doubts);
         for refutation in self.refutations.split_off(known) {
             self.notes.push(Note { about: About::Reuse, text: refutation.fault.to_string() });
@@ -450,9 +485,9 @@ impl<'a> Proof<'a> {
         let in_place = !self.layout.in_place;
         let layout = Layout { in_place, ..self.layout.clone() };
         let mut other = Proof::new(self.plan, &layout, self.contention, self.options);
-        (other.root, other.touched, other.touches) = (self.root, self.touched, self.touches);
+        (other.root, other.budget) = (self.root, self.budget);
         other.all();
-        self.touched = other.touched;
+        self.budget = other.budget;
         let right = other.refutations.is_empty() && other.root == self.root;
         // Where nothing is promised there are still races, and ranks that wait for ever.
         if right && !(promises && other.doubts.is_empty()) {

@@ -20,13 +20,13 @@ pub(super) struct Setting<'a> {
     /// end: channels by receiving end, then semaphores.
     pub free: &'a [bool],
     /// The user reads outputs, writes over them and rewrites inputs between launches.
-    pub user: bool,
+    pub user_acts: bool,
     /// What a collective without a promise of its own is to compute.
     pub promise: Option<&'a PostCondition>,
     /// The root of collectives that have one.
     pub root: u32,
     /// Touches of cells after which the run is given up; making a cell counts as one.
-    pub touches: u64,
+    pub budget: u64,
     /// Keep a log of who did what when, to tell it.
     pub log: bool,
     /// What seeing each packet tells, where a run has written it down.

@@ -183,7 +183,7 @@ impl<'a> Walk<'a> {
                 if self.found.len() >= ENOUGH && !self.setting.record {
                     return End::Enough;
                 }
-                if self.touched > self.setting.touches {
+                if self.touched > self.setting.budget {
                     return End::TooLong;
                 }
             }
@@ -343,7 +343,7 @@ impl<'a> Walk<'a> {
             if self.space.clips {
                 self.through.push(self.shadow.through(cell));
             }
-            if !self.setting.user {
+            if !self.setting.user_acts {
                 continue;
             }
             let through = self.space.index(rank, Area::Output, 1, cell);
@@ -353,7 +353,7 @@ impl<'a> Walk<'a> {
         }
         self.outputs[rank as usize] = values;
         self.judge(rank, next - 1);
-        if !self.setting.user {
+        if !self.setting.user_acts {
             return;
         }
         for (offset, cell) in (0..).zip(output) {
@@ -404,7 +404,7 @@ impl<'a> Walk<'a> {
     fn advance(&mut self, index: u32) {
         loop {
             let block = &mut self.blocks[index as usize];
-            if block.done || self.touched > self.setting.touches {
+            if block.done || self.touched > self.setting.budget {
                 return;
             }
             block.wait = None;
