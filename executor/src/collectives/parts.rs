@@ -13,7 +13,7 @@ use super::group::Group;
 use super::prepared::{Blocks, check_sizes};
 use super::relay::Arrives;
 use super::transfers::{Direction, Purpose, Relay, Transfer, Way};
-use super::uneven::{ALL_GATHER_V, Uneven};
+use super::uneven::{Uneven, UnevenCall, UnevenKind};
 use crate::error::ExecutorError;
 use crate::selection::transfers::passes_on;
 use antiphon_hal::Stream;
@@ -24,12 +24,9 @@ use std::sync::Arc;
 impl Collectives {
     /// Checks a caller's blocks: that they are as many as there must be, lie in their buffers, and do not overlap. An allgatherv
     /// sends one block, which in place is the rank's own among those received.
-    pub(super) fn check_blocks(
-        &self,
-        what: &str,
-        &Blocks { buffers, sizes, ref send, ref receive }: &Blocks,
-        (in_place, dtype): (bool, DataType),
-    ) -> Result<(), ExecutorError> {
+    pub(super) fn check_blocks(&self, call: &UnevenCall) -> Result<(), ExecutorError> {
+        let &UnevenCall { kind, in_place, dtype, ref blocks } = call;
+        let &Blocks { buffers, sizes, ref send, ref receive } = blocks;
         let bytes = check_sizes(buffers, sizes, dtype)?;
         let (rank, world) = (self.communicator().rank(), self.communicator().world());
         let starts = [buffers.0.addr() as u64, buffers.1.addr() as u64];
@@ -37,31 +34,32 @@ impl Collectives {
         let share = starts[0] < ends[1] && starts[1] < ends[0];
         let element = dtype.size() as u64;
         let fit = Fit {
-            blocks: [if what == ALL_GATHER_V { 1 } else { world }, world],
+            blocks: match kind {
+                UnevenKind::AllToAllV => [world, world],
+                UnevenKind::AllGatherV => [1, world],
+            },
             elements: [sizes.0, sizes.1],
             starts: share.then(|| starts.map(|start| start / element)),
             in_place,
             rank,
         };
         let checked = Counts { send, receive }.check(&fit);
-        checked.map_err(|source| ExecutorError::Counts { plan: what.to_owned(), source })
+        checked.map_err(|source| kind.wrong_blocks(source))
     }
 
     /// The transfers that make a call whose blocks were checked.
-    pub(super) fn parts(
-        &self,
-        what: &'static str,
-        blocks: Blocks,
-        (in_place, dtype): (bool, DataType),
-    ) -> Vec<Transfer> {
+    pub(super) fn parts(&self, call: &UnevenCall) -> Vec<Transfer> {
+        let &UnevenCall { kind, in_place, dtype, ref blocks } = call;
         let (rank, world) = (self.communicator().rank(), self.communicator().world());
-        let parts = Parts { what, dtype, rank };
-        if what != ALL_GATHER_V {
-            return parts.exchanged(&blocks);
+        let parts = Parts { what: kind.name(), dtype, rank };
+        match kind {
+            UnevenKind::AllToAllV => parts.exchanged(blocks),
+            UnevenKind::AllGatherV => {
+                let spread = self.0.service.spread;
+                let per_node = if passes_on(spread) { spread.per_node() } else { 1 };
+                parts.gathered(blocks, in_place, Nodes { world, per_node })
+            }
         }
-        let per_node =
-            if passes_on(self.0.service.spread) { self.0.service.spread.per_node() } else { 1 };
-        parts.gathered(&blocks, in_place, Nodes { world, per_node })
     }
 
     /// Whether the input of an allgatherv is the rank's own block of its output. An empty input is so wherever it points into the
@@ -80,7 +78,7 @@ impl Collectives {
         let Some(own) = receive.get(block) else { return Ok(false) };
         if own.count != count {
             let source = CountsError::Own { block, saw: own.count, allowed: count };
-            return Err(ExecutorError::Counts { plan: ALL_GATHER_V.to_owned(), source });
+            return Err(UnevenKind::AllGatherV.wrong_blocks(source));
         }
         let at = |element: u64| output.wrapping_add((element as usize).wrapping_mul(dtype.size()));
         let within = || (at(0)..at(whole)).contains(&input.cast_mut());

@@ -14,9 +14,36 @@ use antiphon_plan::model::Collective;
 use antiphon_types::DataType;
 use std::sync::Arc;
 
-/// What errors call them.
-const ALL_TO_ALL_V: &str = "alltoallv";
-pub(super) const ALL_GATHER_V: &str = "allgatherv";
+/// The collectives whose blocks have lengths of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UnevenKind {
+    AllToAllV,
+    AllGatherV,
+}
+
+impl UnevenKind {
+    /// What errors call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            UnevenKind::AllToAllV => "alltoallv",
+            UnevenKind::AllGatherV => "allgatherv",
+        }
+    }
+
+    /// The error for a call with blocks that it cannot have.
+    pub fn wrong_blocks(self, source: CountsError) -> ExecutorError {
+        ExecutorError::Counts { plan: self.name().to_owned(), source }
+    }
+}
+
+/// A call that no plan serves, as one rank makes it.
+#[derive(Debug)]
+pub(super) struct UnevenCall {
+    pub kind: UnevenKind,
+    pub in_place: bool,
+    pub dtype: DataType,
+    pub blocks: Blocks,
+}
 
 /// What a call comes to.
 #[derive(Debug)]
@@ -35,13 +62,13 @@ pub(super) enum Means {
 }
 
 /// The buffers of a call, and the elements of both.
-type Buffers = ((*const u8, *mut u8), (u64, u64));
+type SizedBuffers = ((*const u8, *mut u8), (u64, u64));
 
 impl Collectives {
     /// Checks an alltoallv, and chooses what serves it.
     pub(super) fn prepare_all_to_all_v(
         &self,
-        (buffers, sizes): Buffers,
+        (buffers, sizes): SizedBuffers,
         Counts { send, receive }: Counts<'_>,
         dtype: DataType,
     ) -> Result<Uneven, ExecutorError> {
@@ -51,13 +78,14 @@ impl Collectives {
             return Ok(Uneven::Launch(Prepared::of_blocks(plan, buffers, bytes, dtype)));
         }
         let blocks = Blocks { buffers, sizes, send: send.to_vec(), receive: receive.to_vec() };
-        self.without_plan(ALL_TO_ALL_V, served, blocks, (false, dtype))
+        let kind = UnevenKind::AllToAllV;
+        self.without_plan(served, UnevenCall { kind, in_place: false, dtype, blocks })
     }
 
     /// Checks an allgatherv, and chooses what serves it.
     pub(super) fn prepare_all_gather_v(
         &self,
-        (buffers, sizes): Buffers,
+        (buffers, sizes): SizedBuffers,
         receive: &[Extent],
         dtype: DataType,
     ) -> Result<Uneven, ExecutorError> {
@@ -76,7 +104,8 @@ impl Collectives {
             return Ok(Uneven::Launch(launch.with_blocks(send, receive)));
         }
         let blocks = Blocks { buffers, sizes, send, receive };
-        self.without_plan(ALL_GATHER_V, served, blocks, (in_place, dtype))
+        let kind = UnevenKind::AllGatherV;
+        self.without_plan(served, UnevenCall { kind, in_place, dtype, blocks })
     }
 
     /// Counts a call that is made now. Over nodes the ranks compare by what: on one node all of them meet in a launch.
@@ -96,7 +125,7 @@ impl Collectives {
     /// Checks the buffers of a transfer between ranks of one node, for which nothing is registered. It has no blocks yet.
     pub(super) fn prepare_near(
         &self,
-        buffers: Buffers,
+        buffers: SizedBuffers,
         dtype: DataType,
     ) -> Result<Prepared, ExecutorError> {
         match self.serve_blocks(&Collective::AllToAllV, false, buffers, dtype)? {
@@ -110,7 +139,7 @@ impl Collectives {
         &self,
         collective: &Collective,
         in_place: bool,
-        ((input, output), sizes): Buffers,
+        ((input, output), sizes): SizedBuffers,
         dtype: DataType,
     ) -> Result<(Served, (u64, u64)), ExecutorError> {
         let bytes = check_sizes((input, output), sizes, dtype)?;
@@ -120,18 +149,12 @@ impl Collectives {
     }
 
     /// A call that no plan serves.
-    fn without_plan(
-        &self,
-        what: &'static str,
-        served: Served,
-        blocks: Blocks,
-        how: (bool, DataType),
-    ) -> Result<Uneven, ExecutorError> {
-        self.check_blocks(what, &blocks, how)?;
+    fn without_plan(&self, served: Served, call: UnevenCall) -> Result<Uneven, ExecutorError> {
+        self.check_blocks(&call)?;
         Ok(match served {
             Served::Plan(_) => unreachable!("it would serve the call"),
-            Served::Code(code) => Uneven::Code(self.coded_blocks(code, blocks, how)?),
-            Served::Transfers => Uneven::Parts(self.parts(what, blocks, how)),
+            Served::Code(code) => Uneven::Code(self.coded_blocks(code, call)?),
+            Served::Transfers => Uneven::Parts(self.parts(&call)),
         })
     }
 
@@ -139,10 +162,10 @@ impl Collectives {
     fn coded_blocks(
         &self,
         code: Arc<RegisteredCode>,
-        Blocks { buffers: (input, output), sizes, send, receive }: Blocks,
-        (in_place, dtype): (bool, DataType),
+        UnevenCall { in_place, dtype, blocks, .. }: UnevenCall,
     ) -> Result<Coded, ExecutorError> {
         self.check_alike(&code)?;
+        let Blocks { buffers: (input, output), sizes, send, receive } = blocks;
         let element = dtype.size() as u64;
         let input = present((input, sizes.0 * element));
         let output = present_mut((output, sizes.1 * element));
@@ -168,7 +191,7 @@ impl Collectives {
             None => Ok(()),
             Some(receive) => {
                 let source = CountsError::Shared { send: 0, receive, in_place };
-                Err(ExecutorError::Counts { plan: ALL_GATHER_V.to_owned(), source })
+                Err(UnevenKind::AllGatherV.wrong_blocks(source))
             }
         }
     }
