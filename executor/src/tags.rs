@@ -24,7 +24,7 @@ tags! {
     /// A region that is gone: its number.
     RETIRE = 2;
 
-    // Of links: `ports`, whose `Said` writes and reads them.
+    // Of links: `ports`, whose `LinkMessage` writes and reads them.
 
     /// The receiver, of lower rank, shall open a link. Carries nothing.
     WANT = 16;

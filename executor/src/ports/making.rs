@@ -1,6 +1,6 @@
 //! How links come to stand: what a rank asks of its peers' control threads, and what it does when they ask.
 
-use super::message::Said;
+use super::message::LinkMessage;
 use super::mirror::Telling;
 use super::{GRACE, Introduction, LOCAL, Ports, SHARED, Standing, lost};
 use crate::communicator::CONTROL;
@@ -52,14 +52,14 @@ impl Ports {
             return self.link(peer).map(|_| ());
         }
         if peer < self.rank {
-            self.ask(peer, Said::Want);
+            self.ask(peer, LinkMessage::Want);
             return Ok(());
         }
         self.open(peer)
     }
 
     /// Tells a peer something that it must answer. One that has left never will.
-    fn ask(&self, peer: u32, said: Said) {
+    fn ask(&self, peer: u32, said: LinkMessage) {
         // The bootstrap reports a lost peer, which ends the communicator.
         let sent = self.voice.send(peer, said.message(CONTROL));
         if matches!(sent, Err(BootstrapError::PeerLeft { .. })) {
@@ -100,7 +100,7 @@ impl Ports {
         };
         if due {
             // Said twice, it changes nothing.
-            self.ask(peer, Said::Want);
+            self.ask(peer, LinkMessage::Want);
         }
     }
 
@@ -115,7 +115,7 @@ impl Ports {
             let others = (0..).zip(&state.peers).filter(|(peer, _)| *peer != self.rank);
             others.filter(|(peer, to)| to.wanted || near(*peer)).map(|(peer, _)| peer).collect()
         };
-        told.into_iter().for_each(|peer| self.say(peer, Said::Leave));
+        told.into_iter().for_each(|peer| self.say(peer, LinkMessage::Leave));
     }
 
     /// Opens this rank's half of a link to a higher rank; one that cannot be opened is refused to the peer.
@@ -126,7 +126,7 @@ impl Ports {
                 other => other.to_string(),
             };
             self.state().peers[peer as usize].refused = Some(why.clone());
-            self.say(peer, Said::Refuse { why });
+            self.say(peer, LinkMessage::Refuse { why });
         })
     }
 
@@ -150,7 +150,7 @@ impl Ports {
         let address = opening.address();
         state.peers[peer as usize].opening = Some((opening, wire));
         drop(state);
-        self.ask(peer, Said::Open { wire: self.wires[wire].name().to_owned(), address });
+        self.ask(peer, LinkMessage::Open { wire: self.wires[wire].name().to_owned(), address });
         Ok(())
     }
 
@@ -159,25 +159,25 @@ impl Ports {
     /// # Errors
     /// What is wrong with it.
     pub fn receive(&self, peer: u32, tag: u32, payload: &[u8]) -> Result<(), String> {
-        let said = Said::parse(tag, payload)?;
+        let said = LinkMessage::parse(tag, payload)?;
         if self.state().stopped {
             return Ok(());
         }
         match said {
-            Said::Want => {
+            LinkMessage::Want => {
                 // If something keeps the link from standing, the peer is told.
                 let _ = self.want(peer);
                 Ok(())
             }
-            Said::Open { wire, address } => {
+            LinkMessage::Open { wire, address } => {
                 if let Err(error) = self.answer(peer, &wire, &address) {
                     let why = error.to_string();
                     self.state().peers[peer as usize].refused = Some(why.clone());
-                    self.say(peer, Said::Refuse { why });
+                    self.say(peer, LinkMessage::Refuse { why });
                 }
                 Ok(())
             }
-            Said::Answer { address } => {
+            LinkMessage::Answer { address } => {
                 let (opening, refused) = {
                     let towards = &mut self.state().peers[peer as usize];
                     (towards.opening.take(), towards.refused.is_some())
@@ -193,11 +193,11 @@ impl Ports {
                 if let Err(error) = stood {
                     let why = error.reason();
                     self.state().peers[peer as usize].refused = Some(why.clone());
-                    self.say(peer, Said::Refuse { why });
+                    self.say(peer, LinkMessage::Refuse { why });
                 }
                 Ok(())
             }
-            Said::Refuse { why } => {
+            LinkMessage::Refuse { why } => {
                 let mut state = self.state();
                 let towards = &mut state.peers[peer as usize];
                 towards.refused = Some(why);
@@ -206,11 +206,11 @@ impl Ports {
                 drop(opening);
                 Ok(())
             }
-            Said::Leave => {
+            LinkMessage::Leave => {
                 self.left(peer, "the communicator");
                 Ok(())
             }
-            Said::Region { region, bytes, blob } => {
+            LinkMessage::Region { region, bytes, blob } => {
                 let Some(standing) = self.links[peer as usize].get() else {
                     // The peer's half may have stood before it heard that this one cannot.
                     if self.state().peers[peer as usize].refused.is_some() {
@@ -230,7 +230,7 @@ impl Ports {
                 }
                 Ok(())
             }
-            Said::Retire { region } => {
+            LinkMessage::Retire { region } => {
                 if let Some(standing) = self.links[peer as usize].get() {
                     standing.attended.link().retire(region);
                 }
@@ -254,7 +254,7 @@ impl Ports {
         let own = opening.address();
         let link = opening.connect(address)?;
         // The peer's link stands before it hears of regions.
-        self.say(peer, Said::Answer { address: own });
+        self.say(peer, LinkMessage::Answer { address: own });
         self.stand(peer, Some(at), link)
     }
 

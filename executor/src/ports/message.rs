@@ -5,7 +5,7 @@ use antiphon_bootstrap::Message;
 
 /// A message about links, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum LinkMessage {
     Want,
     Open { wire: String, address: Vec<u8> },
     Answer { address: Vec<u8> },
@@ -15,22 +15,22 @@ pub enum Said {
     Leave,
 }
 
-impl Said {
+impl LinkMessage {
     /// The message, for `channel`.
     pub fn message(self, channel: u64) -> Message {
         let (tag, payload) = match self {
-            Said::Want => (WANT, Vec::new()),
-            Said::Open { wire, address } => {
+            LinkMessage::Want => (WANT, Vec::new()),
+            LinkMessage::Open { wire, address } => {
                 let length = (wire.len() as u32).to_le_bytes();
                 (OPEN, [&length, wire.as_bytes(), &address].concat())
             }
-            Said::Answer { address } => (ANSWER, address),
-            Said::Refuse { why } => (REFUSE, why.into_bytes()),
-            Said::Region { region, bytes, blob } => {
+            LinkMessage::Answer { address } => (ANSWER, address),
+            LinkMessage::Refuse { why } => (REFUSE, why.into_bytes()),
+            LinkMessage::Region { region, bytes, blob } => {
                 (LINK_REGION, [&region.to_le_bytes(), &bytes.to_le_bytes(), &blob[..]].concat())
             }
-            Said::Retire { region } => (LINK_RETIRE, region.to_le_bytes().to_vec()),
-            Said::Leave => (LEAVE, Vec::new()),
+            LinkMessage::Retire { region } => (LINK_RETIRE, region.to_le_bytes().to_vec()),
+            LinkMessage::Leave => (LEAVE, Vec::new()),
         };
         Message { channel, tag, payload, descriptors: Vec::new() }
     }
@@ -39,25 +39,27 @@ impl Said {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn parse(tag: u32, payload: &[u8]) -> Result<Said, String> {
+    pub fn parse(tag: u32, payload: &[u8]) -> Result<LinkMessage, String> {
         let said = match tag {
-            WANT => Some(Said::Want),
+            WANT => Some(LinkMessage::Want),
             OPEN => payload.split_first_chunk::<4>().and_then(|(length, rest)| {
                 let (wire, address) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
                 let wire = String::from_utf8(wire.to_vec()).ok()?;
-                Some(Said::Open { wire, address: address.to_vec() })
+                Some(LinkMessage::Open { wire, address: address.to_vec() })
             }),
-            ANSWER => Some(Said::Answer { address: payload.to_vec() }),
-            REFUSE => Some(Said::Refuse { why: String::from_utf8_lossy(payload).into_owned() }),
+            ANSWER => Some(LinkMessage::Answer { address: payload.to_vec() }),
+            REFUSE => {
+                Some(LinkMessage::Refuse { why: String::from_utf8_lossy(payload).into_owned() })
+            }
             LINK_REGION => payload.split_first_chunk::<8>().and_then(|(region, rest)| {
                 let (bytes, blob) = rest.split_first_chunk::<8>()?;
                 let (region, bytes) = (u64::from_le_bytes(*region), u64::from_le_bytes(*bytes));
-                Some(Said::Region { region, bytes, blob: blob.to_vec() })
+                Some(LinkMessage::Region { region, bytes, blob: blob.to_vec() })
             }),
             LINK_RETIRE => <[u8; 8]>::try_from(payload)
                 .ok()
-                .map(|region| Said::Retire { region: u64::from_le_bytes(region) }),
-            LEAVE => Some(Said::Leave),
+                .map(|region| LinkMessage::Retire { region: u64::from_le_bytes(region) }),
+            LEAVE => Some(LinkMessage::Leave),
             other => return Err(format!("a message with tag {other}")),
         };
         said.ok_or_else(|| format!("{} bytes with tag {tag}", payload.len()))
@@ -71,20 +73,24 @@ mod tests {
     #[test]
     fn what_is_said_is_what_is_heard_and_every_cut_is_an_error_or_another_message() {
         for said in [
-            Said::Want,
-            Said::Open { wire: "tcp".to_owned(), address: vec![1, 2, 3] },
-            Said::Answer { address: vec![9; 40] },
-            Said::Refuse { why: "no cable".to_owned() },
-            Said::Region { region: 7, bytes: 1 << 40, blob: vec![5] },
-            Said::Retire { region: u64::MAX },
-            Said::Leave,
+            LinkMessage::Want,
+            LinkMessage::Open { wire: "tcp".to_owned(), address: vec![1, 2, 3] },
+            LinkMessage::Answer { address: vec![9; 40] },
+            LinkMessage::Refuse { why: "no cable".to_owned() },
+            LinkMessage::Region { region: 7, bytes: 1 << 40, blob: vec![5] },
+            LinkMessage::Retire { region: u64::MAX },
+            LinkMessage::Leave,
         ] {
             let Message { tag, payload, .. } = said.clone().message(1);
-            assert_eq!(Said::parse(tag, &payload), Ok(said.clone()));
+            assert_eq!(LinkMessage::parse(tag, &payload), Ok(said.clone()));
             for cut in 0..payload.len() {
-                assert_ne!(Said::parse(tag, &payload[..cut]), Ok(said.clone()), "cut at {cut}");
+                assert_ne!(
+                    LinkMessage::parse(tag, &payload[..cut]),
+                    Ok(said.clone()),
+                    "cut at {cut}"
+                );
             }
         }
-        assert!(Said::parse(99, &[]).is_err());
+        assert!(LinkMessage::parse(99, &[]).is_err());
     }
 }

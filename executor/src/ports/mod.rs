@@ -21,7 +21,7 @@ use antiphon_hal::Memory;
 use antiphon_port::{Attended, LocalWire, MappedRegions, Opening, Wire, WireError};
 use antiphon_transport::{Peer, Transport};
 use choice::WireTransport;
-use message::Said;
+use message::LinkMessage;
 pub use mirror::Mirrors;
 use mirror::Telling;
 use regions::OwnRegions;
@@ -195,7 +195,7 @@ impl Ports {
     }
 
     /// Tells a peer's control thread. One that cannot be told is lost or has left, which the bootstrap tells by itself.
-    fn say(&self, peer: u32, said: Said) {
+    fn say(&self, peer: u32, said: LinkMessage) {
         let _ = self.voice.send(peer, said.message(CONTROL));
     }
 

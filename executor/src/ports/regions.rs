@@ -2,7 +2,7 @@
 
 use super::Ports;
 use super::lend::Lent;
-use super::message::Said;
+use super::message::LinkMessage;
 use crate::error::ExecutorError;
 use antiphon_hal::Memory;
 use antiphon_port::{Registration, Wire, WireError};
@@ -39,9 +39,9 @@ impl OwnRegion {
     }
 
     /// What peers linked by a wire need to know of it; `None` if the wire does not take it.
-    fn told(&self, wire: usize) -> Option<Said> {
+    fn told(&self, wire: usize) -> Option<LinkMessage> {
         let Registration { region, bytes, blob, .. } = self.registrations.get(&wire)?;
-        Some(Said::Region { region: *region, bytes: *bytes, blob: blob.clone() })
+        Some(LinkMessage::Region { region: *region, bytes: *bytes, blob: blob.clone() })
     }
 }
 
@@ -137,7 +137,7 @@ impl Ports {
         &self,
         wire: usize,
         _registering: &MutexGuard<'_, ()>,
-    ) -> Result<Vec<Said>, WireError> {
+    ) -> Result<Vec<LinkMessage>, WireError> {
         let lacking: Vec<_> = {
             let own = &mut self.state().own;
             if !own.used.contains(&wire) {
@@ -159,7 +159,7 @@ impl Ports {
     }
 
     /// Tells the peers linked by a wire.
-    fn tell(&self, wire: usize, news: &Said) {
+    fn tell(&self, wire: usize, news: &LinkMessage) {
         for (peer, standing) in (0..).zip(&self.links) {
             if standing.get().is_some_and(|standing| standing.wire == Some(wire)) {
                 self.say(peer, news.clone());
@@ -182,7 +182,7 @@ impl Ports {
         let abandoned = self.state().own.abandoned();
         for (region, own) in &abandoned {
             for &wire in own.registrations.keys() {
-                self.tell(wire, &Said::Retire { region: *region });
+                self.tell(wire, &LinkMessage::Retire { region: *region });
             }
         }
         abandoned.into_iter().map(|(_, own)| own).collect()
