@@ -125,9 +125,14 @@ impl Ports {
                 ExecutorError::Link { reason, .. } => reason.clone(),
                 other => other.to_string(),
             };
-            self.state().peers[peer as usize].refused = Some(why.clone());
-            self.say(peer, LinkMessage::Refuse { why });
+            self.refuse(peer, why);
         })
+    }
+
+    /// Notes why there will be no link to a peer, and tells the peer.
+    fn refuse(&self, peer: u32, why: String) {
+        self.state().peers[peer as usize].refused = Some(why.clone());
+        self.say(peer, LinkMessage::Refuse { why });
     }
 
     fn try_open(&self, peer: u32) -> Result<(), ExecutorError> {
@@ -171,39 +176,13 @@ impl Ports {
             }
             LinkMessage::Open { wire, address } => {
                 if let Err(error) = self.answer(peer, &wire, &address) {
-                    let why = error.to_string();
-                    self.state().peers[peer as usize].refused = Some(why.clone());
-                    self.say(peer, LinkMessage::Refuse { why });
+                    self.refuse(peer, error.to_string());
                 }
                 Ok(())
             }
-            LinkMessage::Answer { address } => {
-                let (opening, refused) = {
-                    let towards = &mut self.state().peers[peer as usize];
-                    (towards.opening.take(), towards.refused.is_some())
-                };
-                let Some((opening, wire)) = opening else {
-                    // One that leaves may say so before it answers.
-                    let known = refused.then_some(());
-                    return known
-                        .ok_or_else(|| "an answer to a link that was not opened".to_owned());
-                };
-                let stood =
-                    opening.connect(&address).and_then(|link| self.stand(peer, Some(wire), link));
-                if let Err(error) = stood {
-                    let why = error.reason();
-                    self.state().peers[peer as usize].refused = Some(why.clone());
-                    self.say(peer, LinkMessage::Refuse { why });
-                }
-                Ok(())
-            }
+            LinkMessage::Answer { address } => self.answered(peer, &address),
             LinkMessage::Refuse { why } => {
-                let mut state = self.state();
-                let towards = &mut state.peers[peer as usize];
-                towards.refused = Some(why);
-                let opening = towards.opening.take();
-                drop(state);
-                drop(opening);
+                self.refused(peer, why);
                 Ok(())
             }
             LinkMessage::Leave => {
@@ -211,24 +190,7 @@ impl Ports {
                 Ok(())
             }
             LinkMessage::Region { region, bytes, blob } => {
-                let Some(standing) = self.links[peer as usize].get() else {
-                    // The peer's half may have stood before it heard that this one cannot.
-                    if self.state().peers[peer as usize].refused.is_some() {
-                        return Ok(());
-                    }
-                    return Err("a region of a link that does not stand".to_owned());
-                };
-                let link = standing.attended.link();
-                link.accept(region, bytes, &blob).map_err(|error| error.to_string())?;
-                let mut state = self.state();
-                state.peers[peer as usize].regions.insert(region, bytes);
-                let mirror = state.introductions.get(peer as usize).map(|known| known.mirrors);
-                drop(state);
-                if mirror == Some(region) {
-                    standing.telling.mirror.get_or_init(|| region);
-                    self.tell_completed(standing);
-                }
-                Ok(())
+                self.told_region(peer, region, bytes, &blob)
             }
             LinkMessage::Retire { region } => {
                 if let Some(standing) = self.links[peer as usize].get() {
@@ -238,6 +200,62 @@ impl Ports {
                 Ok(())
             }
         }
+    }
+
+    /// A peer has opened the other half of a link that this rank opened.
+    ///
+    /// # Errors
+    /// That this rank opened none.
+    fn answered(&self, peer: u32, address: &[u8]) -> Result<(), String> {
+        let (opening, refused) = {
+            let towards = &mut self.state().peers[peer as usize];
+            (towards.opening.take(), towards.refused.is_some())
+        };
+        let Some((opening, wire)) = opening else {
+            // One that leaves may say so before it answers.
+            let known = refused.then_some(());
+            return known.ok_or_else(|| "an answer to a link that was not opened".to_owned());
+        };
+        let stood = opening.connect(address).and_then(|link| self.stand(peer, Some(wire), link));
+        if let Err(error) = stood {
+            self.refuse(peer, error.reason());
+        }
+        Ok(())
+    }
+
+    /// A peer has said why there will be no link.
+    fn refused(&self, peer: u32, why: String) {
+        let mut state = self.state();
+        let towards = &mut state.peers[peer as usize];
+        towards.refused = Some(why);
+        let opening = towards.opening.take();
+        drop(state);
+        drop(opening);
+    }
+
+    /// A peer has said of a region of `bytes` bytes that this rank may write to, and how the link's wire reaches it.
+    ///
+    /// # Errors
+    /// That there is no link, or why it cannot take the region.
+    fn told_region(&self, peer: u32, region: u64, bytes: u64, blob: &[u8]) -> Result<(), String> {
+        let Some(standing) = self.links[peer as usize].get() else {
+            // The peer's half may have stood before it heard that this one cannot.
+            if self.state().peers[peer as usize].refused.is_some() {
+                return Ok(());
+            }
+            return Err("a region of a link that does not stand".to_owned());
+        };
+        let link = standing.attended.link();
+        link.accept(region, bytes, blob).map_err(|error| error.to_string())?;
+        let mut state = self.state();
+        state.peers[peer as usize].regions.insert(region, bytes);
+        let mirror = state.introductions.get(peer as usize).map(|known| known.mirrors);
+        drop(state);
+        if mirror == Some(region) {
+            standing.telling.mirror.get_or_init(|| region);
+            self.tell_completed(standing);
+        }
+        Ok(())
     }
 
     /// The other half of a link that a lower rank opened.
