@@ -3,9 +3,25 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::explicit::Named;
+use super::explicit::NamedMeeting;
 use super::{Found, LauncherError, Meeting, Result};
 use crate::DEFAULT_TIMEOUT;
+
+/// A number that a launcher's variable holds.
+#[derive(Clone, Copy)]
+pub(super) struct Variable {
+    pub name: &'static str,
+    pub value: u32,
+}
+
+/// What a launcher says of a rank's number and of how many there are, among all ranks and among those of its host.
+#[derive(Clone, Copy)]
+pub(super) struct Numbers {
+    pub rank: Variable,
+    pub world: Variable,
+    pub local_rank: Option<u32>,
+    pub local_world: Option<u32>,
+}
 
 /// Environment variables, as they were at one time. A variable that is set but empty counts as unset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,17 +113,22 @@ impl Environment {
     }
 
     /// Puts together what was found, once the numbers are checked against each other.
+    ///
+    /// # Errors
+    /// `Shape` for a rank outside its world, and those of [`interface`](Self::interface) and [`timeout`](Self::timeout).
     pub(super) fn found(
         &self,
         launcher: &'static str,
-        (rank, world): ((&'static str, u32), (&'static str, u32)),
-        (local_rank, local_world): (Option<u32>, Option<u32>),
-        (rendezvous, interface): Named,
+        numbers: Numbers,
+        place: NamedMeeting,
     ) -> Result<Found> {
-        let ((rank_name, rank), (world_name, world)) = (rank, world);
+        let Numbers { rank, world, local_rank, local_world } = numbers;
+        let Variable { name: rank_name, value: rank } = rank;
+        let Variable { name: world_name, value: world } = world;
         if rank >= world {
             return Err(LauncherError::Shape { launcher, rank_name, rank, world_name, world });
         }
+        let NamedMeeting { meeting: rendezvous, interface } = place;
         let (interface, listen_everywhere) = match interface {
             // With the place: that is where the others look.
             Some(named) => (Some(named), false),

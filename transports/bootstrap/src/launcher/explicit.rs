@@ -1,5 +1,6 @@
 //! What a person or a script sets by hand, and what replaces any launcher's meeting place.
 
+use super::environment::{Numbers, Variable};
 use super::{Environment, Found, LauncherError, Meeting, Result, SecretSource};
 use crate::BootstrapError;
 use crate::tcp::Place;
@@ -15,25 +16,39 @@ pub(super) fn find(environment: &Environment) -> Result<Option<Found>> {
     }
     let rank = environment.required(RANK, RANK, &names)?;
     let world = environment.required(RANK, WORLD, &names)?;
-    let local = (environment.number(LOCAL[0])?, environment.number(LOCAL[1])?);
+    let numbers = Numbers {
+        rank: Variable { name: RANK, value: rank },
+        world: Variable { name: WORLD, value: world },
+        local_rank: environment.number(LOCAL[0])?,
+        local_world: environment.number(LOCAL[1])?,
+    };
     let Some(meeting) = meeting(environment)? else {
         return Err(environment.missing(RANK, "ANTIPHON_COMM_ID", &names));
     };
-    environment.found(RANK, ((RANK, rank), (WORLD, world)), local, meeting).map(Some)
+    environment.found(RANK, numbers, meeting).map(Some)
 }
 
 /// A meeting place, and the interface that was named with it.
-pub(super) type Named = (Meeting, Option<String>);
+pub(super) struct NamedMeeting {
+    pub meeting: Meeting,
+    pub interface: Option<String>,
+}
+
+impl From<Meeting> for NamedMeeting {
+    fn from(meeting: Meeting) -> Self {
+        NamedMeeting { meeting, interface: None }
+    }
+}
 
 /// How an address on this host begins.
 const UNIX: &str = "antiphon-";
 
 /// The meeting place that `ANTIPHON_COMM_ID` names.
-pub(super) fn meeting(environment: &Environment) -> Result<Option<Named>> {
+pub(super) fn meeting(environment: &Environment) -> Result<Option<NamedMeeting>> {
     let names = ["ANTIPHON_COMM_ID", "MSCCLPP_COMM_ID"];
     let Some((name, value)) = environment.first(&names) else { return Ok(None) };
     if is_unix(value) {
-        return Ok(Some((Meeting::Unix { address: value.to_owned() }, None)));
+        return Ok(Some(Meeting::Unix { address: value.to_owned() }.into()));
     }
     if value.starts_with(UNIX) && !value.contains([':', '/']) {
         let problem =
@@ -47,7 +62,7 @@ pub(super) fn meeting(environment: &Environment) -> Result<Option<Named>> {
         Place::Id(_) => SecretSource::Place,
         _ => SecretSource::find(environment, &place)?,
     };
-    Ok(Some((Meeting::Tcp { place, secret }, interface)))
+    Ok(Some(NamedMeeting { meeting: Meeting::Tcp { place, secret }, interface }))
 }
 
 /// What `unix::Rendezvous::unique` makes.

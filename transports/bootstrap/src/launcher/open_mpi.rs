@@ -3,6 +3,7 @@
 //! Its environment says how many ranks there are, and on one host whose; across hosts the addresses are known only to
 //! its process manager (PMIx), which is not asked here: then `ANTIPHON_COMM_ID` has to name the meeting place.
 
+use super::environment::{Numbers, Variable};
 use super::explicit::meeting;
 use super::{Environment, Found, LauncherError, Meeting, Result, derived_address};
 
@@ -23,20 +24,25 @@ pub(super) fn find(environment: &Environment) -> Result<Option<Found>> {
     }
     let rank = environment.required(LAUNCHER, RANK, &names)?;
     let world = environment.required(LAUNCHER, WORLD, &names)?;
-    let local = (environment.number(LOCAL_RANK)?, environment.number(LOCAL_WORLD)?);
-    let rendezvous = match meeting(environment)? {
+    let numbers = Numbers {
+        rank: Variable { name: RANK, value: rank },
+        world: Variable { name: WORLD, value: world },
+        local_rank: environment.number(LOCAL_RANK)?,
+        local_world: environment.number(LOCAL_WORLD)?,
+    };
+    let place = match meeting(environment)? {
         Some(named) => named,
-        None if local.1 == Some(world) => {
+        None if numbers.local_world == Some(world) => {
             let (_, job) = environment
                 .first(&JOB)
                 .ok_or_else(|| environment.missing(LAUNCHER, JOB[0], &names))?;
             let more = environment.get(UNGUESSABLE).unwrap_or_default();
-            (Meeting::Unix { address: derived_address(LAUNCHER, &[job, more]) }, None)
+            Meeting::Unix { address: derived_address(LAUNCHER, &[job, more]) }.into()
         }
         None => {
             let seen = format!("{RANK}={rank}, {WORLD}={world}");
             return Err(LauncherError::NoAddress { launcher: LAUNCHER, seen });
         }
     };
-    environment.found(LAUNCHER, ((RANK, rank), (WORLD, world)), local, rendezvous).map(Some)
+    environment.found(LAUNCHER, numbers, place).map(Some)
 }

@@ -1,5 +1,6 @@
 //! Launchers that speak PMI: MPICH's and Intel's `mpiexec` (Hydra), and `srun --mpi=pmi2`.
 
+use super::environment::{Numbers, Variable};
 use super::explicit::meeting;
 use super::{Environment, Found, LauncherError, Meeting, Result};
 
@@ -20,7 +21,13 @@ pub(super) fn find(environment: &Environment) -> Result<Option<Found>> {
         Some(rank) => Some(rank),
         None => environment.number("SLURM_LOCALID")?,
     };
-    let rendezvous = match meeting(environment)? {
+    let numbers = Numbers {
+        rank: Variable { name: RANK, value: rank },
+        world: Variable { name: WORLD, value: world },
+        local_rank,
+        local_world,
+    };
+    let place = match meeting(environment)? {
         Some(named) => named,
         None => {
             let text = environment
@@ -34,9 +41,8 @@ pub(super) fn find(environment: &Environment) -> Result<Option<Found>> {
             };
             let one_host = local_world == Some(world)
                 || environment.number("SLURM_STEP_NUM_NODES")? == Some(1);
-            (Meeting::Pmi { descriptor, one_host }, None)
+            Meeting::Pmi { descriptor, one_host }.into()
         }
     };
-    let numbers = ((RANK, rank), (WORLD, world));
-    environment.found(LAUNCHER, numbers, (local_rank, local_world), rendezvous).map(Some)
+    environment.found(LAUNCHER, numbers, place).map(Some)
 }

@@ -1,5 +1,6 @@
 //! Slurm's `srun`, where no process manager interface was asked for.
 
+use super::environment::{Numbers, Variable};
 use super::explicit::meeting;
 use super::host_list::{first_host, tasks_of};
 use super::{Environment, Found, LauncherError, Meeting, Result, SecretSource, derived_address};
@@ -39,13 +40,17 @@ pub(super) fn find(environment: &Environment) -> Result<Option<Found>> {
         None => (OLD_WORLD, environment.required(LAUNCHER, OLD_WORLD, &names)?),
     };
     let local_world = local_world(environment)?;
-    let local = (environment.number("SLURM_LOCALID")?, local_world);
-    let rendezvous = match meeting(environment)? {
-        Some(named) => named,
-        None => (place(environment, &names, step)?, None),
+    let numbers = Numbers {
+        rank: Variable { name: RANK, value: rank },
+        world: Variable { name: world_name, value: world },
+        local_rank: environment.number("SLURM_LOCALID")?,
+        local_world,
     };
-    let numbers = ((RANK, rank), (world_name, world));
-    environment.found(LAUNCHER, numbers, local, rendezvous).map(Some)
+    let place = match meeting(environment)? {
+        Some(named) => named,
+        None => place(environment, &names, step)?.into(),
+    };
+    environment.found(LAUNCHER, numbers, place).map(Some)
 }
 
 /// How many tasks run on this task's node.

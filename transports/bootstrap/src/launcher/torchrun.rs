@@ -3,6 +3,7 @@
 //! The agent's Store listens on `MASTER_PORT` for as long as the job runs. Without a secret in the environment rank 0 says
 //! through it where the ranks meet and what they prove; with one, ranks meet at the port after it.
 
+use super::environment::{Numbers, Variable};
 use super::explicit::{is_host_name, meeting};
 use super::{Environment, Found, LauncherError, Meeting, Result, SecretSource, derived_address};
 use crate::key::spread;
@@ -26,18 +27,22 @@ pub(super) fn find(environment: &Environment) -> Result<Option<Found>> {
     }
     let rank = environment.required(LAUNCHER, "RANK", &names)?;
     let world = environment.required(LAUNCHER, "WORLD_SIZE", &names)?;
-    let local = (environment.number("LOCAL_RANK")?, environment.number("LOCAL_WORLD_SIZE")?);
-    let rendezvous = match meeting(environment)? {
+    let numbers = Numbers {
+        rank: Variable { name: "RANK", value: rank },
+        world: Variable { name: "WORLD_SIZE", value: world },
+        local_rank: environment.number("LOCAL_RANK")?,
+        local_world: environment.number("LOCAL_WORLD_SIZE")?,
+    };
+    let place = match meeting(environment)? {
         Some(named) => named,
-        None if local.1 == Some(world) => {
+        None if numbers.local_world == Some(world) => {
             let job = [ADDRESS, PORT, OWN_ADDRESS, OWN_PORT, RUN, "TORCHELASTIC_RESTART_COUNT"]
                 .map(|name| environment.get(name).unwrap_or_default());
-            (Meeting::Unix { address: derived_address(LAUNCHER, &job) }, None)
+            Meeting::Unix { address: derived_address(LAUNCHER, &job) }.into()
         }
-        None => (across_hosts(environment, world)?, None),
+        None => across_hosts(environment, world)?.into(),
     };
-    let numbers = (("RANK", rank), ("WORLD_SIZE", world));
-    environment.found(LAUNCHER, numbers, local, rendezvous).map(Some)
+    environment.found(LAUNCHER, numbers, place).map(Some)
 }
 
 fn across_hosts(environment: &Environment, world: u32) -> Result<Meeting> {
