@@ -14,7 +14,7 @@ use crate::selection::Spread;
 use crate::selection::table::Kind;
 use antiphon_bootstrap::PeerName;
 use antiphon_port::Settings;
-use greeting::{Cores, Greeting, machine};
+use greeting::{Cores, Crowds, Greeting, machine};
 pub(super) use islands::Parted;
 use islands::{Answers, neighbours, shared_wire};
 
@@ -188,6 +188,51 @@ impl Join {
         Ok((NonNull::from(&rank_page(&memory).control), memory))
     }
 
+    /// Every rank's control page, and the first page of a rank on this node.
+    fn control_pages(
+        &self,
+        peers: &[Peer],
+        greetings: &[Greeting],
+    ) -> Result<(Vec<Page>, Arc<dyn Memory>), ExecutorError> {
+        let mut control = Vec::new();
+        let mut first_page = None;
+        for (peer, greeting) in peers.iter().zip(greetings) {
+            let (page, memory) = self.page(peer, greeting)?;
+            if peer.same_node {
+                first_page.get_or_insert_with(|| Arc::clone(&memory));
+            }
+            control.push(Page { page, _memory: memory });
+        }
+        Ok((control, first_page.unwrap_or_else(|| Arc::clone(&self.page))))
+    }
+
+    /// The ranks, as this one sees them. `near` says, by rank, which are on its node; `process_access`, whether ranks of a node may
+    /// read and write each other's memory through the kernel.
+    fn peers_of(
+        &self,
+        greetings: &[Greeting],
+        near: &[bool],
+        process_access: bool,
+    ) -> Result<Vec<Peer>, ExecutorError> {
+        let mut peers = Vec::new();
+        for ((rank, greeting), &same_node) in (0..).zip(greetings).zip(near) {
+            let (pid, same_process) = (greeting.pid, self.bootstrap.peer(rank)?.same_process);
+            let process_access = process_access && same_node;
+            peers.push(Peer { rank, pid, same_process, same_node, process_access });
+        }
+        Ok(peers)
+    }
+
+    /// The transports that channels may use.
+    fn transports(&self) -> Registry {
+        let memory = Arc::clone(&self.regions.memory);
+        let mut registry = Registry::default();
+        registry.register(Arc::clone(&memory) as Arc<dyn Transport>);
+        registry.register(Arc::new(SoftwareGroups::new(memory)));
+        self.ports.transports().for_each(|wire| registry.register(wire));
+        registry
+    }
+
     /// Waits until memory that a peer has offered is mapped. If it cannot be, the listener hears of that, and not this thread.
     fn mapped(&self, peer: &Peer, region: u64) -> Result<Arc<dyn Memory>, ExecutorError> {
         let limit = self.options.timeout.unwrap_or(NO_LIMIT).max(LEAST);
@@ -305,41 +350,18 @@ impl Probed {
         let Probed { join, greetings, answers } = self;
         let answers = answers.wait()?;
         let near = join.near()?;
+        let one_node = near.iter().all(|&near| near);
         let process_access =
             answers.iter().zip(&near).all(|(answer, near)| !near || answer.first() == Some(&1));
         let (rank, world) = (join.bootstrap.rank(), join.bootstrap.world());
-        let mut peers = Vec::new();
-        for (peer, greeting) in (0..world).zip(&greetings) {
-            let same_node = near[peer as usize];
-            let same_process = join.bootstrap.peer(peer)?.same_process;
-            let process_access = process_access && same_node;
-            peers.push(Peer {
-                rank: peer,
-                pid: greeting.pid,
-                same_process,
-                same_node,
-                process_access,
-            });
-        }
+        let peers = join.peers_of(&greetings, &near, process_access)?;
         let neighbours = neighbours(rank, &peers, &greetings, &answers)?;
         let neighbours = neighbours.at_home_on(islands::homes(&*join.bootstrap)?);
-        let mut control = Vec::new();
-        let mut first_page = None;
-        for (peer, greeting) in peers.iter().zip(&greetings) {
-            let (page, memory) = join.page(peer, greeting)?;
-            if peer.same_node {
-                first_page.get_or_insert_with(|| Arc::clone(&memory));
-            }
-            control.push(Page { page, _memory: memory });
-        }
-        let seen = join.failure.devices.is_none() && near.iter().all(|&near| near);
+        let (control, first_page) = join.control_pages(&peers, &greetings)?;
+        let seen = join.failure.devices.is_none() && one_node;
         let others = peers.iter().zip(&control).filter(|(peer, _)| seen && peer.rank != rank);
         join.failure.look_at(others.map(|(peer, page)| (peer.rank, page.clone())).collect());
-        let memory = Arc::clone(&join.regions.memory);
-        let mut registry = Registry::default();
-        registry.register(Arc::clone(&memory) as Arc<dyn Transport>);
-        registry.register(Arc::new(SoftwareGroups::new(memory)));
-        join.ports.transports().for_each(|wire| registry.register(wire));
+        let registry = join.transports();
         let introductions = peers.iter().zip(&greetings).map(|(peer, greeting)| Introduction {
             peer: *peer,
             wires: greeting.wires.clone(),
@@ -347,18 +369,8 @@ impl Probed {
         });
         join.ports.introduce(introductions.collect());
         let here = peers.iter().filter(|peer| peer.same_process).count();
-        let machine = greetings[rank as usize].machine;
-        let mut crowds: HashMap<u64, Vec<&Greeting>> = HashMap::new();
-        let mut processes: HashMap<(u64, u32), usize> = HashMap::new();
-        for greeting in &greetings {
-            crowds.entry(greeting.machine).or_default().push(greeting);
-            *processes.entry((greeting.machine, greeting.pid)).or_default() += 1;
-        }
-        join.failure.log().contexts.crowd = processes.into_values().max().unwrap_or(1);
-        let is_crowd = |crowd: &Vec<&Greeting>| {
-            crowd.len() as u64 > Cores::together(crowd.iter().map(|greeting| &greeting.cores))
-        };
-        let crowded = crowds.get(&machine).is_some_and(is_crowd);
+        let crowds = Crowds::of(&greetings, rank);
+        join.failure.log().contexts.crowd = crowds.largest_process;
         // Drawn at random by the first rank.
         let identity = greetings.first().map_or(0, |first| first.token.1);
         let gpu = match &join.failure.devices {
@@ -367,14 +379,7 @@ impl Probed {
         };
         let one_process = here == peers.len();
         let kind = if one_process { Kind::Threads } else { Kind::Processes };
-        let tuning = match crowds.len() {
-            1 => {
-                let cores = Cores::together(greetings.iter().map(|greeting| &greeting.cores));
-                let tuning = join.tuning.agreed(greetings.iter().map(|greeting| greeting.tuning));
-                tuning.with_cores(u32::try_from(cores).unwrap_or(u32::MAX))
-            }
-            _ => Tuning::none("its times are of one machine, and the ranks are on several"),
-        };
+        let tuning = agreed_tuning(join.tuning, &greetings, crowds.machines);
         let installed = greetings.iter().map(|greeting| greeting.installed);
         let installed = join.installed.agreed(installed);
         let shared = Shared {
@@ -386,10 +391,10 @@ impl Probed {
             identity,
             gpu,
             process_access,
-            one_node: near.iter().all(|&near| near),
-            crowded,
-            crowded_anywhere: crowds.values().any(is_crowd),
-            yields: crowded || join.crowd,
+            one_node,
+            crowded: crowds.here,
+            crowded_anywhere: crowds.anywhere,
+            yields: crowds.here || join.crowd,
             one_process,
             shared_process: here > 1,
             peers,
@@ -401,7 +406,7 @@ impl Probed {
             regions: join.regions,
             ports: join.ports,
             control,
-            first_page: first_page.unwrap_or_else(|| Arc::clone(&join.page)),
+            first_page,
             page: join.page,
             failure: join.failure,
             invitations: join.invitations,
@@ -415,21 +420,35 @@ impl Probed {
         if let Some(gpu) = &shared.gpu {
             gpu.provide_links(&shared)?;
         }
-        // All ranks have the same ones here, or none.
-        let ticket = if shared.installed.plans().is_empty() {
-            None
-        } else {
-            let spread = Spread::over(&nodes(&*shared.bootstrap)?, shared.crowded_anywhere);
-            let refused = shared.installed.refused(spread, |plan| {
-                if shared.gpu.is_some() {
-                    Gpu::admits(&shared, plan)?;
-                }
-                reach::check(&shared, plan)
-            });
-            Some(shared.bootstrap.exchange_begin(&refused)?)
-        };
+        let ticket = compare_installed(&shared)?;
         Ok(Settled { shared, ticket })
     }
+}
+
+/// The times that all ranks choose by, given this rank's own: none if the ranks are on several machines.
+fn agreed_tuning(own: Tuning, greetings: &[Greeting], machines: usize) -> Tuning {
+    if machines != 1 {
+        return Tuning::none("its times are of one machine, and the ranks are on several");
+    }
+    let cores = Cores::together(greetings.iter().map(|greeting| &greeting.cores));
+    let tuning = own.agreed(greetings.iter().map(|greeting| greeting.tuning));
+    tuning.with_cores(u32::try_from(cores).unwrap_or(u32::MAX))
+}
+
+/// Begins to tell the peers which installed plans this rank cannot load. All ranks have the same plans here, or none; without
+/// plans nothing is told.
+fn compare_installed(shared: &Shared) -> Result<Option<Ticket>, ExecutorError> {
+    if shared.installed.plans().is_empty() {
+        return Ok(None);
+    }
+    let spread = Spread::over(&nodes(&*shared.bootstrap)?, shared.crowded_anywhere);
+    let refused = shared.installed.refused(spread, |plan| {
+        if shared.gpu.is_some() {
+            Gpu::admits(shared, plan)?;
+        }
+        reach::check(shared, plan)
+    });
+    Ok(Some(shared.bootstrap.exchange_begin(&refused)?))
 }
 
 /// The nodes that the ranks are on, by rank.

@@ -3,7 +3,7 @@
 use crate::fingerprint::fingerprint;
 use crate::gpu::neighbours::RankDevice;
 use crate::shared::LAYOUT_VERSION;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 /// What ranks tell each other first.
 pub(super) struct Greeting {
@@ -48,6 +48,41 @@ impl Cores {
             all.clone().flat_map(|cores| cores.numbers.iter().copied()).collect();
         let quota = all.map(|cores| cores.quota).min().unwrap_or(u64::MAX);
         quota.min(numbers.len() as u64)
+    }
+}
+
+/// How the ranks share machines and processes.
+#[derive(Debug)]
+pub(super) struct Crowds {
+    /// The number of machines.
+    pub(super) machines: usize,
+    /// The ranks of this rank's machine are more than the cores that they may keep busy.
+    pub(super) here: bool,
+    /// The same of any machine.
+    pub(super) anywhere: bool,
+    /// The ranks of the process that has the most of them.
+    pub(super) largest_process: usize,
+}
+
+impl Crowds {
+    /// Of these ranks, as this one of them sees it.
+    pub(super) fn of(greetings: &[Greeting], rank: u32) -> Self {
+        let mut machines: HashMap<u64, Vec<&Greeting>> = HashMap::new();
+        let mut processes: HashMap<(u64, u32), usize> = HashMap::new();
+        for greeting in greetings {
+            machines.entry(greeting.machine).or_default().push(greeting);
+            *processes.entry((greeting.machine, greeting.pid)).or_default() += 1;
+        }
+        let is_crowd = |ranks: &Vec<&Greeting>| {
+            ranks.len() as u64 > Cores::together(ranks.iter().map(|greeting| &greeting.cores))
+        };
+        let own = greetings[rank as usize].machine;
+        Crowds {
+            machines: machines.len(),
+            here: machines.get(&own).is_some_and(is_crowd),
+            anywhere: machines.values().any(is_crowd),
+            largest_process: processes.into_values().max().unwrap_or(1),
+        }
     }
 }
 
