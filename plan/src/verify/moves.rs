@@ -2,8 +2,8 @@
 
 use super::clock::{Clock, Epoch, Handed};
 use super::lineage::Lineage;
-use super::shadow::{Conflict, RAW, Toucher};
-use super::state::{Block, Event, Proxy, Wait};
+use super::shadow::{RAW, Shadow, StepTouch, Toucher};
+use super::state::{Block, CellAt, Event, Found, Proxy, Wait};
 use super::values::How;
 use super::walk::Walk;
 use crate::program::{Access, Area, BlockMove, Segment, Span};
@@ -48,11 +48,51 @@ impl Pieces {
     }
 }
 
+/// Two touches without order, of a cell of a side.
+#[derive(Debug)]
+struct Clash {
+    earlier: StepTouch,
+    later: StepTouch,
+    side: Side,
+    /// Of the cell, from the side's first.
+    offset: u32,
+}
+
 /// Who transfers: a block, or the proxy that it posted to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Block,
     Proxy(u32),
+}
+
+/// Which chunks of blocks a move takes at one cell of each side.
+#[derive(Clone, Copy, Default)]
+struct Chunks {
+    /// The last one that it takes itself.
+    own: u32,
+    /// The last one that what it moves came through.
+    through: u32,
+}
+
+impl Chunks {
+    /// Notes that these chunks meet in one move. `chunk` numbers the chunk of a side's cell at `offset`.
+    fn met(
+        shadow: &mut Shadow<'_>,
+        [sources, destinations]: [&[Side]; 2],
+        offset: u32,
+        chunk: impl Fn(&Side) -> u32,
+    ) -> Self {
+        let clipped = sources.iter().chain(destinations).filter(|side| is_clipped(side));
+        let chunks = clipped.map(chunk).map(|chunk| (chunk, chunk));
+        let ends = chunks.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
+        let mut own = 0;
+        if let Some((first, last)) = ends {
+            shadow.meet(first, last);
+            own = last;
+        }
+        let from = sources.iter().map(|side| shadow.through(side.cells.start + offset));
+        Chunks { own, through: from.fold(own, u32::max) }
+    }
 }
 
 impl Walk<'_> {
@@ -161,7 +201,7 @@ impl Walk<'_> {
     /// Reads, combines and writes.
     fn transfer(&mut self, pieces: &Pieces, reduce: How, index: u32, by: By) {
         let launch = self.launch(index);
-        let mut conflicts = Vec::new();
+        let mut clashes = Vec::new();
         let mut written = Vec::new();
         let wake = !self.waiting_packet.is_empty();
         let lineage = self.setting.lineage;
@@ -183,7 +223,7 @@ impl Walk<'_> {
         let entry = |side: &Side| {
             guarded(side, own).then(|| &ranks[side.rank as usize].starts[launch as usize - 1])
         };
-        crossings(pieces, step, &mut conflicts);
+        crossings(pieces, step, &mut clashes);
         for (sources, destinations) in pieces.pieces() {
             let count = sources.first().map_or(0, |side| side.cells.len() as u32);
             *touched += u64::from(count) * (sources.len() + destinations.len()) as u64;
@@ -197,19 +237,10 @@ impl Walk<'_> {
                 let chunk = |side: &Side| {
                     space.index(side.rank, side.area, launch, side.cells.start + offset)
                 };
-                let (mut own_chunk, mut through) = (0, 0);
-                if space.clips {
-                    let clipped =
-                        sources.iter().chain(destinations).filter(|side| is_clipped(side));
-                    let chunks = clipped.map(chunk).map(|chunk| (chunk, chunk));
-                    let ends = chunks.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
-                    if let Some((first, last)) = ends {
-                        shadow.meet(first, last);
-                        own_chunk = last;
-                    }
-                    let from = sources.iter().map(|side| shadow.through(side.cells.start + offset));
-                    through = from.fold(own_chunk, u32::max);
-                }
+                let Chunks { own: own_chunk, through } = match space.clips {
+                    true => Chunks::met(shadow, [sources, destinations], offset, chunk),
+                    false => Chunks::default(),
+                };
                 for side in sources {
                     let cell = side.cells.start + offset;
                     let toucher = Toucher {
@@ -230,7 +261,13 @@ impl Walk<'_> {
                         (Area::Packets, By::Proxy(_)) => shadow.read_bytes(cell, &toucher),
                         _ => shadow.read(cell, &toucher),
                     };
-                    conflicts.extend(conflict.map(|c| (c, (step, false), side.clone(), offset)));
+                    let later = StepTouch::read(step);
+                    clashes.extend(conflict.map(|earlier| Clash {
+                        earlier,
+                        later,
+                        side: side.clone(),
+                        offset,
+                    }));
                     arguments.push(shadow.value(cell));
                 }
                 let value = values.combine(reduce, arguments);
@@ -263,20 +300,26 @@ impl Walk<'_> {
                                 blocks.get(actor as usize).is_none_or(|block| block.rank != own)
                             });
                         shadow.shared |= other;
-                        let two = other.then_some(Conflict { earlier: first, wrote: true });
+                        let two = other.then_some(StepTouch::write(first));
                         shadow.write_packet(cell, value, launch, &toucher).or(two)
                     };
-                    conflicts.extend(conflict.map(|c| (c, (step, true), side.clone(), offset)));
+                    let later = StepTouch::write(step);
+                    clashes.extend(conflict.map(|earlier| Clash {
+                        earlier,
+                        later,
+                        side: side.clone(),
+                        offset,
+                    }));
                 }
             }
         }
         for cell in written {
             self.wake_packet(cell);
         }
-        if !conflicts.is_empty() {
+        if !clashes.is_empty() {
             let clock = clock_of(self, index, by);
-            for (conflict, later, side, offset) in conflicts {
-                self.note_conflict(conflict, later, &side, offset, &clock);
+            for clash in &clashes {
+                self.note_clash(clash, &clock);
             }
         }
     }
@@ -340,20 +383,15 @@ impl Walk<'_> {
         self.first_proxy.partition_point(|&(first, _)| first <= proxy) as u32 - 1
     }
 
-    /// Notes a conflict at a cell of a side, counted from the side's first.
-    fn note_conflict(
-        &mut self,
-        conflict: Conflict,
-        later: (Epoch, bool),
-        side: &Side,
-        offset: u32,
-        clock: &Clock,
-    ) {
+    /// Notes a conflict at a cell of a side. The clock is that of the later touch.
+    fn note_clash(&mut self, clash: &Clash, clock: &Clock) {
+        let &Clash { earlier, later, ref side, offset } = clash;
         // The half of scratch that it is in does not matter: both are named alike.
         let first = [1, 2].map(|launch| self.space.first(side.rank, side.area, launch));
         let cell = side.cells.start + offset;
         let from = first.into_iter().filter(|&first| first <= cell).max().unwrap_or(cell);
-        self.conflict(conflict, later, (side.rank, side.area, cell - from), clock);
+        let place = CellAt { owner: side.rank, area: side.area, cell: cell - from };
+        self.note_conflict(Found { earlier, later, place }, clock);
     }
 
     /// A move of a runtime block: the cells are slices of blocks.
@@ -395,37 +433,35 @@ fn clock_of(walk: &Walk<'_>, index: u32, by: By) -> Clock {
 /// Finds conflicts within one operation. Each of its threads reads and writes only at its own place, so a destination
 /// that overlaps a source at another place may overwrite what another thread is about to read; and two destinations may
 /// overlap only if they coincide.
-fn crossings(
-    pieces: &Pieces,
-    step: Epoch,
-    conflicts: &mut Vec<(Conflict, (Epoch, bool), Side, u32)>,
-) {
+fn crossings(pieces: &Pieces, step: Epoch, clashes: &mut Vec<Clash>) {
     for (at, (_, destinations)) in pieces.pieces().enumerate() {
         for (from, (sources, others)) in pieces.pieces().enumerate() {
             for (place, destination) in destinations.iter().enumerate() {
                 // Every pair once.
                 let before = if from < at { others.len() } else { place * usize::from(from == at) };
-                for other in &others[..before] {
-                    let (one, two) = (&other.cells, &destination.cells);
-                    let apart = one.start >= two.end || two.start >= one.end;
-                    if apart || (at == from && one.start == two.start) {
-                        continue;
+                let mut cross = |other: &Side, earlier: StepTouch| {
+                    if let Some(offset) = overlap(&other.cells, &destination.cells, at == from) {
+                        let (later, side) = (StepTouch::write(step), destination.clone());
+                        clashes.push(Clash { earlier, later, side, offset });
                     }
-                    let offset = one.start.max(two.start) - two.start;
-                    let conflict = Conflict { earlier: step, wrote: true };
-                    conflicts.push((conflict, (step, true), destination.clone(), offset));
+                };
+                for other in &others[..before] {
+                    cross(other, StepTouch::write(step));
                 }
                 for source in sources.iter().filter(|source| source.rank == destination.rank) {
-                    let (read, written) = (&source.cells, &destination.cells);
-                    let apart = read.start >= written.end || written.start >= read.end;
-                    if apart || (at == from && read.start == written.start) {
-                        continue;
-                    }
-                    let offset = read.start.max(written.start) - written.start;
-                    let conflict = Conflict { earlier: step, wrote: false };
-                    conflicts.push((conflict, (step, true), destination.clone(), offset));
+                    cross(source, StepTouch::read(step));
                 }
             }
         }
     }
+}
+
+/// The first cell of `written` that is also one of `other`, counted from the start of `written`. In one piece, cells that
+/// coincide are touched by the same thread, and do not count.
+fn overlap(other: &Range<u32>, written: &Range<u32>, one_piece: bool) -> Option<u32> {
+    let apart = other.start >= written.end || written.start >= other.end;
+    if apart || (one_piece && other.start == written.start) {
+        return None;
+    }
+    Some(other.start.max(written.start) - written.start)
 }

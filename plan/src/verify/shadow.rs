@@ -42,11 +42,21 @@ impl Toucher<'_> {
 /// Marks, among the cells that something was made from, one that is no packet. All cell numbers are smaller than this.
 pub(super) const RAW: u32 = 1 << 31;
 
-/// Two touches without order: the one found first, and whether it was a write.
+/// A step that touched a cell, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Conflict {
-    pub earlier: Epoch,
+pub(super) struct StepTouch {
+    pub step: Epoch,
     pub wrote: bool,
+}
+
+impl StepTouch {
+    pub const fn read(step: Epoch) -> Self {
+        StepTouch { step, wrote: false }
+    }
+
+    pub const fn write(step: Epoch) -> Self {
+        StepTouch { step, wrote: true }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,11 +82,11 @@ struct Cell {
 struct More {
     writers: Vec<Epoch>,
     readers: Vec<Epoch>,
-    /// Whoever else touched the cell while it held the value before, and whether as a writer.
-    before: Vec<(Epoch, bool)>,
+    /// Whoever else touched the cell while it held the value before.
+    before: Vec<StepTouch>,
 }
 
-/// All cells.
+/// All cells. Functions that touch one give the earlier touch that this one conflicts with.
 #[derive(Debug)]
 pub(super) struct Shadow<'a> {
     cells: Vec<Cell>,
@@ -168,7 +178,7 @@ impl<'a> Shadow<'a> {
 
     /// Reads a cell: some write of its value must be over.
     #[inline]
-    pub fn read(&mut self, at: u32, toucher: &Toucher<'_>) -> Option<Conflict> {
+    pub fn read(&mut self, at: u32, toucher: &Toucher<'_>) -> Option<StepTouch> {
         let writer = self.cells[at as usize].writer;
         let mut conflict = None;
         if !writer.is_none() && !toucher.follows(writer) {
@@ -176,7 +186,7 @@ impl<'a> Shadow<'a> {
             if others.iter().any(|&other| toucher.follows(other)) {
                 self.rely(toucher.through, self.through(at));
             } else {
-                conflict = Some(Conflict { earlier: writer, wrote: true });
+                conflict = Some(StepTouch::write(writer));
             }
         }
         self.note_reader(at, toucher);
@@ -185,7 +195,7 @@ impl<'a> Shadow<'a> {
 
     /// Reads the bytes of a packet without waiting for its flag. Whoever comes after someone who has seen the packet sees
     /// it too.
-    pub fn read_bytes(&mut self, at: u32, toucher: &Toucher<'_>) -> Option<Conflict> {
+    pub fn read_bytes(&mut self, at: u32, toucher: &Toucher<'_>) -> Option<StepTouch> {
         let seen = self.seen(at, toucher);
         self.read(at, toucher).filter(|_| !seen)
     }
@@ -236,7 +246,7 @@ impl<'a> Shadow<'a> {
     }
 
     /// Writes a cell: whoever touched it must be through.
-    pub fn write(&mut self, at: u32, value: ValueId, toucher: &Toucher<'_>) -> Option<Conflict> {
+    pub fn write(&mut self, at: u32, value: ValueId, toucher: &Toucher<'_>) -> Option<StepTouch> {
         let cell = self.cells[at as usize];
         if cell.value == value {
             return self.write_again(at, toucher, false);
@@ -254,13 +264,13 @@ impl<'a> Shadow<'a> {
         value: ValueId,
         launch: u32,
         toucher: &Toucher<'_>,
-    ) -> Option<Conflict> {
+    ) -> Option<StepTouch> {
         let cell = self.cells[at as usize];
         self.note_sources(at, launch, toucher);
         if cell.launch != launch {
             // A reader may have taken the one that was replaced, and does not know that this one was to come.
             let second = self.replaced.get(&at) == Some(&launch);
-            let second = second.then_some(Conflict { earlier: cell.writer, wrote: true });
+            let second = second.then_some(StepTouch::write(cell.writer));
             let conflict = self.conflict(at, toucher, true).or(second);
             self.begin(at, value, toucher, launch);
             return conflict;
@@ -272,7 +282,7 @@ impl<'a> Shadow<'a> {
         // Even in order: readers take the first that comes.
         let own = cell.writer == toucher.step;
         self.begin(at, value, toucher, launch);
-        (!own).then_some(Conflict { earlier: cell.writer, wrote: true })
+        (!own).then_some(StepTouch::write(cell.writer))
     }
 
     /// Writes a packet with the flag of another launch than this one: nobody waits for that flag, and a packet of this launch
@@ -283,7 +293,7 @@ impl<'a> Shadow<'a> {
         value: ValueId,
         [flag, launch]: [u32; 2],
         toucher: &Toucher<'_>,
-    ) -> Option<Conflict> {
+    ) -> Option<StepTouch> {
         let cell = self.cells[at as usize];
         if (cell.value, cell.launch) == (value, flag) {
             return self.write_again(at, toucher, false);
@@ -335,18 +345,17 @@ impl<'a> Shadow<'a> {
     }
 
     /// Writes the value that is there; `after` says that this is known to come after another write of it.
-    fn write_again(&mut self, at: u32, toucher: &Toucher<'_>, after: bool) -> Option<Conflict> {
+    fn write_again(&mut self, at: u32, toucher: &Toucher<'_>, after: bool) -> Option<StepTouch> {
         let Cell { writer: first, before: [reader, writer], .. } = self.cells[at as usize];
         let mut conflict = None;
         if !after && !toucher.follows(first) {
             let more = self.extra(at).map_or(&[][..], |more| &more.before[..]);
-            let mut before =
-                [(reader, false), (writer, true)].into_iter().chain(more.iter().copied());
-            let unordered = before.find(|&(earlier, wrote)| {
-                let late = !earlier.is_none() && !toucher.follows(earlier);
-                late && (wrote || !self.depends(toucher.made_from, earlier, at))
+            let kept = [StepTouch::read(reader), StepTouch::write(writer)];
+            let mut before = kept.into_iter().chain(more.iter().copied());
+            conflict = before.find(|&StepTouch { step, wrote }| {
+                let late = !step.is_none() && !toucher.follows(step);
+                late && (wrote || !self.depends(toucher.made_from, step, at))
             });
-            conflict = unordered.map(|(earlier, wrote)| Conflict { earlier, wrote });
         }
         if first != toucher.step {
             self.more(at).writers.push(toucher.step);
@@ -359,7 +368,7 @@ impl<'a> Shadow<'a> {
     }
 
     /// A touch of the cell's value that is not over when another value is written.
-    fn conflict(&self, at: u32, toucher: &Toucher<'_>, packet: bool) -> Option<Conflict> {
+    fn conflict(&self, at: u32, toucher: &Toucher<'_>, packet: bool) -> Option<StepTouch> {
         let writers = self.extra(at).map_or(&[][..], |more| &more.writers[..]);
         let all = std::iter::once(self.cells[at as usize].writer).chain(writers.iter().copied());
         let late = |step: Epoch| !step.is_none() && !toucher.follows(step);
@@ -368,7 +377,7 @@ impl<'a> Shadow<'a> {
             late(step) && !(packet && self.seen(at, toucher) && self.sure(at, step))
         });
         match found.next() {
-            Some(earlier) => Some(Conflict { earlier, wrote: true }),
+            Some(step) => Some(StepTouch::write(step)),
             None => self.late_reader(at, toucher),
         }
     }
@@ -385,14 +394,14 @@ impl<'a> Shadow<'a> {
     }
 
     /// A reader of the cell's value that is not through when another value is written.
-    fn late_reader(&self, at: u32, toucher: &Toucher<'_>) -> Option<Conflict> {
+    fn late_reader(&self, at: u32, toucher: &Toucher<'_>) -> Option<StepTouch> {
         let late = |step: Epoch| {
             !step.is_none() && !toucher.follows(step) && !self.depends(toucher.made_from, step, at)
         };
         let readers = self.extra(at).map_or(&[][..], |more| &more.readers[..]);
         let all = std::iter::once(self.cells[at as usize].reader).chain(readers.iter().copied());
         let mut found = all.filter(|&step| late(step));
-        found.next().map(|earlier| Conflict { earlier, wrote: false })
+        found.next().map(StepTouch::read)
     }
 
     /// Whether one of the packets among these cells was made, at some remove, from what a step read of a cell. Then the
@@ -430,8 +439,8 @@ impl<'a> Shadow<'a> {
         if old.more > 0 {
             let More { writers, readers, before } = &mut self.more[old.more as usize - 1];
             before.clear();
-            before.extend(readers.drain(..).map(|step| (step, false)));
-            before.extend(writers.drain(..).map(|step| (step, true)));
+            before.extend(readers.drain(..).map(StepTouch::read));
+            before.extend(writers.drain(..).map(StepTouch::write));
         }
     }
 }

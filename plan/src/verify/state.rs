@@ -1,9 +1,10 @@
 //! What a run is made of: its setting, blocks, proxies and ranks on their way, and what it finds.
 
 use super::cases::Grid;
-use super::clock::{Clock, Epoch, Handed};
+use super::clock::{Clock, Handed};
 use super::contention::Contention;
 use super::lineage::Lineage;
+use super::shadow::StepTouch;
 use crate::postcondition::PostCondition;
 use crate::program::{Area, Layout};
 use crate::schedule::Case;
@@ -35,17 +36,21 @@ pub(super) struct Setting<'a> {
     pub record: bool,
 }
 
-/// Two touches without order.
+/// A cell of a rank's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found {
-    pub earlier: Epoch,
-    pub earlier_wrote: bool,
-    pub later: Epoch,
-    pub later_writes: bool,
+pub(super) struct CellAt {
     pub owner: u32,
     pub area: Area,
     /// Counted from the area's first.
     pub cell: u32,
+}
+
+/// Two touches of a cell without order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub earlier: StepTouch,
+    pub later: StepTouch,
+    pub place: CellAt,
 }
 
 /// An output cell that does not hold what it should.

@@ -7,10 +7,10 @@
 
 use super::clock::{Clock, Epoch, Handed};
 use super::lineage::Lineage;
-use super::shadow::{Conflict, Shadow, Toucher};
+use super::shadow::{Shadow, StepTouch, Toucher};
 use super::space::Space;
 use super::state::{
-    Block, End, Event, Found, Mismatch, Object, Proxy, Rank, Script, Setting, Wait,
+    Block, CellAt, End, Event, Found, Mismatch, Object, Proxy, Rank, Script, Setting, Wait,
 };
 use super::sync::{Barrier, Inbound, Semaphore};
 use super::values::{How, Values};
@@ -347,8 +347,9 @@ impl<'a> Walk<'a> {
                 continue;
             }
             let through = self.space.index(rank, Area::Output, 1, cell);
-            if let Some(conflict) = self.shadow.read(cell, &Toucher { through, ..toucher }) {
-                self.conflict(conflict, (step, false), (rank, Area::Output, offset), clock);
+            if let Some(earlier) = self.shadow.read(cell, &Toucher { through, ..toucher }) {
+                let place = CellAt { owner: rank, area: Area::Output, cell: offset };
+                self.note_conflict(Found { earlier, later: StepTouch::read(step), place }, clock);
             }
         }
         self.outputs[rank as usize] = values;
@@ -360,33 +361,27 @@ impl<'a> Walk<'a> {
             let value = self.values.left(cell, next - 1);
             let through = self.space.index(rank, Area::Output, 1, cell);
             let toucher = Toucher { through, ..toucher };
-            if let Some(conflict) = self.shadow.write(cell, value, &toucher) {
-                self.conflict(conflict, (step, true), (rank, Area::Output, offset), clock);
+            if let Some(earlier) = self.shadow.write(cell, value, &toucher) {
+                let place = CellAt { owner: rank, area: Area::Output, cell: offset };
+                self.note_conflict(Found { earlier, later: StepTouch::write(step), place }, clock);
             }
         }
         let value = self.values.input(rank, next);
         for (offset, cell) in (0..).zip(self.space.input(rank)) {
             let through = self.space.index(rank, Area::Input, 1, cell);
             let toucher = Toucher { through, ..toucher };
-            if let Some(conflict) = self.shadow.write(cell, value + offset, &toucher) {
-                self.conflict(conflict, (step, true), (rank, Area::Input, offset), clock);
+            if let Some(earlier) = self.shadow.write(cell, value + offset, &toucher) {
+                let place = CellAt { owner: rank, area: Area::Input, cell: offset };
+                self.note_conflict(Found { earlier, later: StepTouch::write(step), place }, clock);
             }
         }
     }
 
-    /// Notes a conflict with a touch of a cell, counted from its area's first.
-    pub(super) fn conflict(
-        &mut self,
-        conflict: Conflict,
-        (later, later_writes): (Epoch, bool),
-        (owner, area, cell): (u32, Area, u32),
-        clock: &Clock,
-    ) {
+    /// Notes a conflict. The clock is that of the later touch.
+    pub(super) fn note_conflict(&mut self, found: Found, clock: &Clock) {
         if self.found.len() >= ENOUGH {
             return;
         }
-        let (earlier, earlier_wrote) = (conflict.earlier, conflict.wrote);
-        let found = Found { earlier, earlier_wrote, later, later_writes, owner, area, cell };
         self.found.push(found);
         if self.setting.log {
             self.found_clocks.push(clock.clone());

@@ -2,7 +2,8 @@
 
 use super::clock::{Clock, Epoch};
 use super::report::{Fault, Refutation};
-use super::state::{Event, Found, Mismatch, Object};
+use super::shadow::StepTouch;
+use super::state::{CellAt, Event, Found, Mismatch, Object};
 use super::walk::Walk;
 use crate::schedule::{Actor, Case, Hold, Moment, Schedule, Touch};
 use std::collections::BTreeMap;
@@ -15,9 +16,10 @@ impl Walk<'_> {
     pub(super) fn races(&self, contended: &[(u32, Object)]) -> Vec<Refutation> {
         let mut told: Vec<(Refutation, Epoch, Epoch)> = Vec::new();
         for (found, clock) in self.found.iter().zip(&self.found_clocks) {
-            let Found { earlier, later, owner, area, cell, .. } = *found;
+            let Found { earlier, later, place } = *found;
+            let CellAt { owner, area, cell } = place;
             let bytes = self.space.bytes(cell..cell + 1);
-            let touch = |step, write| {
+            let touch = |StepTouch { step, wrote: write }| {
                 let actor = self.actor(step);
                 Touch {
                     actor,
@@ -28,14 +30,14 @@ impl Walk<'_> {
                     bytes: bytes.clone(),
                 }
             };
-            let first = touch(earlier, found.earlier_wrote);
-            let second = touch(later, found.later_writes);
+            let (first, second) = (touch(earlier), touch(later));
             // The bytes of one pair of touches are told together.
             let known = told.iter_mut().find_map(|(refutation, from, to)| {
                 let Fault::Race { first: a, second: b } = &mut refutation.fault else {
                     return None;
                 };
-                let same = (*from, *to) == (earlier, later) && (a.owner, a.area) == (owner, area);
+                let same = (*from, *to) == (earlier.step, later.step)
+                    && (a.owner, a.area) == (owner, area);
                 let adjacent = b.bytes.end == bytes.start;
                 (same && adjacent).then_some((a, b))
             });
@@ -61,7 +63,7 @@ impl Walk<'_> {
                 schedule: Schedule::Held(holds),
                 steps,
             };
-            told.push((refutation, earlier, later));
+            told.push((refutation, earlier.step, later.step));
         }
         told.into_iter().map(|(refutation, ..)| refutation).collect()
     }
