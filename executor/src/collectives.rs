@@ -14,7 +14,7 @@ mod relay;
 mod scaled;
 mod served;
 mod streams;
-mod together;
+mod task_set;
 mod transfers;
 mod uneven;
 
@@ -193,7 +193,7 @@ impl Collectives {
     }
 
     /// Whether all ranks are on one node.
-    fn together(&self) -> bool {
+    fn on_one_node(&self) -> bool {
         self.0.service.spread.nodes == 1
     }
 

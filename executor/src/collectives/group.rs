@@ -5,7 +5,7 @@ use super::pairs::Formed;
 use super::prepared::Ready;
 use super::queued::Queued;
 use super::streams::Streams;
-use super::together::Together;
+use super::task_set::TaskSet;
 use super::transfers::{Direction, Purpose, Transfer, TransferLaunch, Way};
 use super::uneven::{Means, Uneven};
 use super::{Collectives, Request, argument, check_address, length};
@@ -403,15 +403,15 @@ impl Task for Copy {
     }
 }
 
-/// The transfers of a group that go through one queue, in order, each with the [`Together`] that drives it.
+/// The transfers of a group that go through one queue, in order, each with the [`TaskSet`] that drives it.
 struct Transfers {
     on: Collectives,
     way: Way,
-    all: Vec<(Arc<Together>, Transfer)>,
+    all: Vec<(Arc<TaskSet>, Transfer)>,
 }
 
 impl Transfers {
-    /// Hands the transfers to the [`Together`]s, which expect them, once their pair is formed or could not be.
+    /// Hands the transfers to the [`TaskSet`]s, which expect them, once their pair is formed or could not be.
     fn begin(self) {
         let Transfers { on, way, all } = self;
         let communicator = on.communicator().clone();
@@ -419,12 +419,12 @@ impl Transfers {
     }
 }
 
-fn launch_all(on: &Collectives, formed: &Formed, all: &[(Arc<Together>, Transfer)]) {
+fn launch_all(on: &Collectives, formed: &Formed, all: &[(Arc<TaskSet>, Transfer)]) {
     let launch = |transfer| {
         let pair = formed.as_ref().map_err(Clone::clone)?;
         TransferLaunch::new(on, pair, transfer).map(arc)
     };
-    let mut queues: Vec<(&Arc<Together>, Queue, Option<TaskError>)> = Vec::new();
+    let mut queues: Vec<(&Arc<TaskSet>, Queue, Option<TaskError>)> = Vec::new();
     let mut error: Option<TaskError> = None;
     for (set, transfer) in all {
         let known = queues.iter().position(|(known, ..)| Arc::ptr_eq(known, set));
@@ -450,7 +450,7 @@ fn launch_all(on: &Collectives, formed: &Formed, all: &[(Arc<Together>, Transfer
 
 /// The collectives of a communicator on a stream.
 struct Line {
-    set: Arc<Together>,
+    set: Arc<TaskSet>,
     queue: Queue,
 }
 
@@ -458,8 +458,8 @@ struct Line {
 #[derive(Default)]
 struct Launches {
     /// What is complete when the group ends.
-    here: Arc<Together>,
-    streams: BTreeMap<u64, (Arc<dyn Stream>, Arc<Together>)>,
+    here: Arc<TaskSet>,
+    streams: BTreeMap<u64, (Arc<dyn Stream>, Arc<TaskSet>)>,
     /// By communicator and stream.
     collectives: BTreeMap<(usize, Option<u64>), Line>,
     transfers: BTreeMap<(usize, Way), Transfers>,
@@ -470,7 +470,7 @@ struct Launches {
 
 impl Launches {
     /// What goes on together on a stream.
-    fn set(&mut self, stream: Option<&Arc<dyn Stream>>) -> Arc<Together> {
+    fn set(&mut self, stream: Option<&Arc<dyn Stream>>) -> Arc<TaskSet> {
         let Some(stream) = stream else { return Arc::clone(&self.here) };
         let known = self.streams.entry(stream.id());
         Arc::clone(&known.or_insert_with(|| (Arc::clone(stream), Arc::default())).1)
@@ -533,8 +533,8 @@ impl Launches {
         for Line { set, queue } in std::mem::take(&mut self.collectives).into_values() {
             set.add(queue);
         }
-        for (stream, together) in self.streams.values() {
-            let task: Arc<dyn Task> = Arc::clone(together) as Arc<dyn Task>;
+        for (stream, set) in self.streams.values() {
+            let task: Arc<dyn Task> = Arc::clone(set) as Arc<dyn Task>;
             if let Err(error) = stream.submit(&task, Effort::Try) {
                 self.error = self.error.take().or(Some(own_error(error)));
             }

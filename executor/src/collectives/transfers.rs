@@ -289,7 +289,7 @@ impl Collectives {
     fn prepare_transfer(&self, transfer: &Transfer) -> Result<Prepared, ExecutorError> {
         let &Transfer { way: Way { direction, .. }, at, count, dtype, .. } = transfer;
         let rank = self.communicator().rank();
-        if !self.together() {
+        if !self.on_one_node() {
             let from = if direction == Direction::Out { rank } else { 1 - rank };
             return self.prepare_from(from, at, count, dtype);
         }

@@ -110,7 +110,7 @@ impl Collectives {
 
     /// Counts a call that is made now. Over nodes the ranks compare by what: on one node all of them meet in a launch.
     pub(super) fn count(&self, means: &Means) {
-        if self.together() {
+        if self.on_one_node() {
             return;
         }
         let shared = &self.communicator().shared;

@@ -13,7 +13,7 @@ const PATIENCE: u32 = 1000;
 
 /// Queues of launches, each of which runs in order, independently of the others. What one waits for may be another's to do.
 #[derive(Default)]
-pub(super) struct Together {
+pub(super) struct TaskSet {
     state: Mutex<State>,
     /// A queue that was expected has come.
     arrived: Condvar,
@@ -30,7 +30,7 @@ struct State {
     idle: u32,
 }
 
-impl Together {
+impl TaskSet {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         lock(&self.state)
     }
@@ -55,7 +55,7 @@ impl Together {
     }
 }
 
-impl Task for Together {
+impl Task for TaskSet {
     fn poll(&self, effort: Effort) -> TaskState {
         let mut state = self.state();
         let State { queues, expected, error, idle } = &mut *state;
@@ -116,16 +116,16 @@ mod tests {
         let count = Arc::new(AtomicU32::new(0));
         let task =
             |at: u32, fails| -> Arc<dyn Task> { Arc::new(After(at, Arc::clone(&count), fails)) };
-        let together = Together::default();
-        together.expect();
-        together.add(VecDeque::from([task(1, false), task(2, true), task(5, true)]));
-        together.add(VecDeque::from([task(0, false), task(3, false)]));
+        let set = TaskSet::default();
+        set.expect();
+        set.add(VecDeque::from([task(1, false), task(2, true), task(5, true)]));
+        set.add(VecDeque::from([task(0, false), task(3, false)]));
         for _ in 0..3 {
-            assert!(matches!(together.poll(Effort::Wait), TaskState::Pending));
+            assert!(matches!(set.poll(Effort::Wait), TaskState::Pending));
         }
-        together.arrive(VecDeque::from([task(4, false)]), None);
+        set.arrive(VecDeque::from([task(4, false)]), None);
         let outcome = loop {
-            if let TaskState::Done(outcome) = together.poll(Effort::Wait) {
+            if let TaskState::Done(outcome) = set.poll(Effort::Wait) {
                 break outcome;
             }
         };
