@@ -81,12 +81,12 @@ pub fn drivers() -> &'static [Result<Arc<dyn WireDriver>, WireError>] {
             #[cfg(feature = "rdma")]
             Arc::new(antiphon_wire_rdma::RdmaDriver),
         ];
-        together(own, plugin::search().iter().map(|path| plugin::load(path)))
+        with_plugins(own, plugin::search().iter().map(|path| plugin::load(path)))
     })
 }
 
 /// What is built in, and the plugins of other names.
-fn together(
+fn with_plugins(
     own: Vec<Arc<dyn WireDriver>>,
     plugins: impl Iterator<Item = Result<Arc<dyn WireDriver>, WireError>>,
 ) -> Vec<Result<Arc<dyn WireDriver>, WireError>> {
@@ -249,7 +249,7 @@ mod tests {
             cure: "mend it".to_owned(),
         };
         let plugins = [Ok(tcp()), Err(broken("tcp")), Err(broken("other")), Err(broken("other"))];
-        let all = together(vec![tcp()], plugins.into_iter());
+        let all = with_plugins(vec![tcp()], plugins.into_iter());
         let names: Vec<_> = all.iter().map(|driver| (name_of(driver), driver.is_ok())).collect();
         assert_eq!(names, [("tcp", true), ("other", false), ("other", false)]);
     }
