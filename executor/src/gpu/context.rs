@@ -181,7 +181,7 @@ impl Context {
             Needed { bytes: arena.bytes, far }
         });
         let needed = needed.collect();
-        gpu.tables.listen(key.number(), (&pinned, pinned_shape.arenas), needed).map_err(
+        gpu.peers.tables.listen(key.number(), (&pinned, pinned_shape.arenas), needed).map_err(
             |(peer, found)| ExecutorError::Layout {
                 what: "message about device memory",
                 peer,
@@ -379,13 +379,13 @@ impl Context {
                 Address(0)
             },
             switch_count: self.plan.layout().ranks[self.rank as usize].switches.len() as u32,
-            regions: Address(gpu.tables.address()),
+            regions: Address(gpu.peers.tables.address()),
             readers: list(self.lists.readers),
             behind: list(behind),
             late: list(self.lists.late),
             progress: pinned(self.pinned_shape.progress),
             marks: pinned(self.pinned_shape.marks),
-            stop: Address(gpu.stop.address()),
+            stop: Address(gpu.peers.stop_word.address()),
             input: Address(given.input.address),
             output: Address(given.output.address),
             input_region: given.input.region,

@@ -84,8 +84,8 @@ use words::Words;
 pub struct Peers {
     /// What devices know of peers' memory.
     pub tables: Tables,
-    /// Ends launches.
-    pub stop: Words,
+    /// Launches that run, and those that begin later, end once this word is not 0.
+    stop_word: Words,
     /// For each rank that sends over a wire, the region of the parcels that it takes.
     parcels: Mutex<HashMap<u32, u64>>,
     /// What peers say about multicast groups.
@@ -95,8 +95,8 @@ pub struct Peers {
 impl Peers {
     /// Nothing known of `world` ranks.
     pub fn new(device: &Arc<dyn Device>, world: u32) -> Result<Self, HalError> {
-        let (tables, stop) = (Tables::new(device, world)?, Words::new(&**device, 8)?);
-        Ok(Peers { tables, stop, parcels: Mutex::default(), mail: groups::Mail::default() })
+        let (tables, stop_word) = (Tables::new(device, world)?, Words::new(&**device, 8)?);
+        Ok(Peers { tables, stop_word, parcels: Mutex::default(), mail: groups::Mail::default() })
     }
 
     /// Whether a message with this tag is about devices.
@@ -149,7 +149,7 @@ impl Peers {
 
     /// Ends the launches that run, and those that begin later.
     pub fn stop(&self) {
-        self.stop.first().store(1, Ordering::Release);
+        self.stop_word.first().store(1, Ordering::Release);
     }
 }
 
@@ -491,7 +491,7 @@ impl Drop for Gpu {
         if let Some(proxy) = self.proxy.get() {
             proxy.stop();
         }
-        let stopped = self.stop.first().load(Ordering::Acquire) != 0;
+        let stopped = self.peers.stop_word.first().load(Ordering::Acquire) != 0;
         if stopped {
             self.abandon_groups();
         }
@@ -518,13 +518,5 @@ impl Drop for Gpu {
         let recorded = self.recorded.get_mut().map(std::mem::take);
         std::mem::forget((calls, outgrown, merged, scales, recorded, Arc::clone(&self.peers)));
         self.abandon_groups();
-    }
-}
-
-impl std::ops::Deref for Gpu {
-    type Target = Peers;
-
-    fn deref(&self) -> &Peers {
-        &self.peers
     }
 }

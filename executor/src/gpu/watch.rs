@@ -172,7 +172,7 @@ fn tick(shared: &Shared, gpu: &Gpu, standing: &mut HashMap<usize, Standing>) -> 
 /// Has what nobody uses any more freed. No launch is under way.
 fn tidy(gpu: &Gpu) {
     let outgrown = std::mem::take(&mut *lock(&gpu.outgrown));
-    for unused in [gpu.tables.take_retired(), outgrown] {
+    for unused in [gpu.peers.tables.take_retired(), outgrown] {
         if !unused.is_empty() {
             gpu.reaper.free(unused);
         }
@@ -303,7 +303,8 @@ impl<'a> Begun<'a> {
         let is_freed = |&(block, peer): &(u32, u32)| {
             let unfound = || context.unfound(gpu, (block, peer), number);
             // Asked twice: the peer may retire memory that the block has found meanwhile, once the peer's launch is through with it.
-            let mut gone = unfound().into_iter().filter(|&region| gpu.tables.is_gone(peer, region));
+            let mut gone =
+                unfound().into_iter().filter(|&region| gpu.peers.tables.is_gone(peer, region));
             gone.any(|region| unfound().contains(&region))
         };
         let mut awaited = self.places().filter_map(|(block, place)| match place {

@@ -332,7 +332,7 @@ impl Gpu {
             }
             let lengths = part.members.iter().zip(&regions).map(|(&member, &region)| {
                 let own = || self.memory_of(region).map(|memory| memory.len());
-                if member == shared.rank { own() } else { self.tables.bytes(member, region) }
+                if member == shared.rank { own() } else { self.peers.tables.bytes(member, region) }
             });
             // Memory that is gone again.
             let Some(lengths) = lengths.collect::<Option<Vec<_>>>() else { continue };

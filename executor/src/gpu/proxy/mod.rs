@@ -301,7 +301,7 @@ impl Inner {
             if self.ended.load(Ordering::Acquire) {
                 return;
             }
-            if self.peers.stop.first().load(Ordering::Acquire) != 0 {
+            if self.peers.stop_word.first().load(Ordering::Acquire) != 0 {
                 return self.stop();
             }
             all.append(&mut lock(&self.news));
