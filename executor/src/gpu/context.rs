@@ -21,13 +21,14 @@ use crate::context::ContextKey;
 use crate::error::{ExecutorError, TOO_LARGE};
 use crate::plan_cache::{LoadedPlan, Sized};
 use crate::shared::arena::BlockBytes;
+use crate::sync::lock;
 use antiphon_codegen::Tables;
 use antiphon_codegen::abi::{Address, ContextWords, Launch, ScratchPlaces};
 use antiphon_hal::{Device, Event, LaunchShape, Memory, Stream};
 use antiphon_plan::program::{CallSizes, RuntimeBlock};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 pub use ends::Called;
 use lists::{Lists, lists, readers};
@@ -236,7 +237,7 @@ impl Context {
 
     /// Whoever has this launches, alone in the context.
     pub fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.turn)
     }
 
     /// Stands for where streams meet. Whoever has the context's turn uses it.
@@ -250,7 +251,7 @@ impl Context {
 
     /// The kernel for an element type and operator, if it is there.
     pub fn known_kernel(&self, kind: Kind) -> Option<Arc<Compiled>> {
-        let variants = self.variants.lock().unwrap_or_else(PoisonError::into_inner);
+        let variants = lock(&self.variants);
         variants.get(&kind).map(Arc::clone)
     }
 
@@ -268,14 +269,14 @@ impl Context {
             Some(known) => known,
             None => Arc::new(Compiled::load(shared, gpu, &self.plan, kind)?),
         };
-        let mut variants = self.variants.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut variants = lock(&self.variants);
         variants.insert(kind, Arc::clone(&compiled));
         Ok(compiled)
     }
 
     /// The byte ranges of some sizes, if they are there.
     pub fn known_ranges(&self, sizes: CallSizes) -> Option<Arc<OnDevice>> {
-        self.sizes.lock().unwrap_or_else(PoisonError::into_inner).find(sizes)
+        lock(&self.sizes).find(sizes)
     }
 
     /// The same, put there unless they are. Only one at a time is.
@@ -300,7 +301,7 @@ impl Context {
         let (set, whom) = ((&*image.bytes, places), (&gpu.pool, &gpu.upload));
         let mut unused = Vec::new();
         let made = sizes::make(&self.sizes, sized.sizes(), set, whom, (over, &mut unused));
-        gpu.outgrown.lock().unwrap_or_else(PoisonError::into_inner).append(&mut unused);
+        lock(&gpu.outgrown).append(&mut unused);
         Ok(made?)
     }
 
@@ -492,7 +493,7 @@ impl Context {
             }
             Reader::Launch(number) => {
                 let over = self.over();
-                let mut tables = self.block_tables.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut tables = lock(&self.block_tables);
                 match tables.iter_mut().find(|(reader, _)| *reader <= over) {
                     Some((reader, words)) => {
                         *reader = *number;

@@ -6,11 +6,12 @@ use crate::gpu::Gpu;
 use crate::gpu::calls::Turn;
 use crate::gpu::lost::Asker;
 use crate::gpu::shape::blocks_of;
+use crate::sync::lock;
 use antiphon_codegen::abi::{Descriptor, DeviceStruct, Inbox, Marks, Resolved};
 use antiphon_hal::{Event, Memory, Stream};
 use std::mem::offset_of;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 /// Where an arena has what a peer writes there.
 fn inbox(peer: u32) -> u64 {
@@ -49,7 +50,7 @@ impl Context {
     /// Notes what the next launch is.
     pub fn note(&self, called: Called) {
         let over = self.over();
-        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut calls = lock(&self.calls);
         while calls.front().is_some_and(|first| first.number <= over) {
             calls.pop_front();
         }
@@ -59,7 +60,7 @@ impl Context {
     /// What the launch is that has begun last; `None` for a replay of a graph.
     pub fn called(&self) -> Option<Called> {
         let number = self.mark(offset_of!(Marks, given_begun));
-        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let calls = lock(&self.calls);
         calls.iter().find(|called| called.number == number).copied()
     }
 
@@ -158,12 +159,12 @@ impl Context {
 
     /// Notes that this event is behind launch `number`.
     pub fn follow(&self, behind: Arc<dyn Event>, number: u64) {
-        *self.followed.lock().unwrap_or_else(PoisonError::into_inner) = Some((behind, number));
+        *lock(&self.followed) = Some((behind, number));
     }
 
     /// The launch that was followed last, and the event behind it.
     fn followed(&self) -> Option<(Arc<dyn Event>, u64)> {
-        self.followed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.followed).clone()
     }
 
     /// Has the driver asked what became of the launch that was submitted last.

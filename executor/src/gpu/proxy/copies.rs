@@ -5,6 +5,7 @@
 //! bytes, begun once all that was posted before it is over.
 
 use crate::gpu::words::Words;
+use crate::sync::lock;
 use antiphon_codegen::abi::FOREIGN;
 use antiphon_hal::{Backend, Device, Event, HalError, Memory, MemoryHandle, Stream};
 use antiphon_port::{Link, Posted, WireError, Write};
@@ -12,7 +13,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 const NAME: &str = "copies";
 
@@ -104,7 +105,7 @@ impl Copies {
     }
 
     fn enter(&self) -> Result<MutexGuard<'_, State>, WireError> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = lock(&self.state);
         match &state.lost {
             Some(reason) => Err(self.lost(reason.clone())),
             None => Ok(state),
@@ -256,7 +257,7 @@ impl Link for Copies {
     }
 
     fn posted(&self) -> u64 {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).posted
+        lock(&self.state).posted
     }
 
     fn completed(&self) -> Result<u64, WireError> {
@@ -278,7 +279,7 @@ impl Link for Copies {
 
     fn stop(&self) {
         {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = lock(&self.state);
             state.lost.get_or_insert_with(|| "this rank ended it".to_owned());
         }
         // What has begun cannot be taken back, and is over soon. That it failed changes nothing.
