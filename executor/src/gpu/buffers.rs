@@ -1,7 +1,7 @@
 //! Where a launch's own buffers are for its peers: mapped by them, in the address space they share, or staged.
 
 use super::Gpu;
-use super::context::{Context, Reader, Seat};
+use super::context::{Context, LaunchMarks, Reader, Seat};
 use crate::communicator::Shared;
 use crate::error::ExecutorError;
 use crate::executor::Call;
@@ -302,7 +302,7 @@ impl Gpu {
     }
 
     /// How far the contexts have come whose launches are in graphs.
-    pub fn replays(&self) -> Vec<[u64; 2]> {
+    pub fn replays(&self) -> Vec<LaunchMarks> {
         let contexts = self.contexts();
         contexts.iter().filter(|context| context.is_recorded()).map(|one| one.marks()).collect()
     }

@@ -30,7 +30,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-pub use ends::Called;
+pub use ends::{Called, LaunchMarks};
 use lists::{Lists, lists, readers};
 pub use sizes::OnDevice;
 use sizes::{Places, Sizes};

@@ -123,7 +123,7 @@ impl Gpu {
     pub fn linger(&self, shared: &Shared) {
         let Some(proxy) = self.proxy.get() else { return };
         let is_heard = |context: &Arc<Context>| {
-            let [_, ended] = context.marks();
+            let ended = context.marks().ended;
             let mut staged = shared.staged_peers(&context.plan);
             staged.all(|peer| proxy.is_lost(peer) || context.has_completed(self, peer, ended))
         };

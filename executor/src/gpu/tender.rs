@@ -5,6 +5,7 @@
 //! limit.
 
 use super::Gpu;
+use super::context::LaunchMarks;
 use super::watch::Begun;
 use crate::communicator::Shared;
 use crate::sync::lock;
@@ -68,7 +69,7 @@ fn answer(rung: &Receiver<()>, shared: &Weak<Shared>, tended: &Mutex<Tended>) {
 
 /// What launches did when they were last looked at, by their contexts: their marks and what their blocks had said.
 #[derive(Default)]
-struct Tended(HashMap<usize, ([u64; 2], Vec<[u64; 2]>)>);
+struct Tended(HashMap<usize, (LaunchMarks, Vec<[u64; 2]>)>);
 
 impl Tended {
     /// Ends launches that cannot go on, as far as only the driver knows, does what is to be done about groups, and lets go of the
@@ -80,7 +81,7 @@ impl Tended {
             }
             let marks = context.marks();
             let id = Arc::as_ptr(&context).addr();
-            if marks[0] == marks[1] {
+            if marks.is_quiet() {
                 self.0.remove(&id);
                 continue;
             }

@@ -3,7 +3,7 @@
 //! Kernels say where they are in pinned memory, and only once they have waited a while; so looking costs them nothing. Nor does this thread
 //! ask the driver while something runs, which may let it wait for the very launch that it is to end: see [`Tender`](super::tender::Tender).
 
-use super::context::Context;
+use super::context::{Context, LaunchMarks};
 use super::{Gpu, calls};
 use crate::communicator::Shared;
 use crate::diagnose::goes_on;
@@ -85,7 +85,7 @@ struct Standing {
     late: Late,
     /// What the proxies of the node's ranks had moved when that last changed, and when that was: the launch may wait for them.
     moved: (u64, Instant),
-    marks: [u64; 2],
+    marks: LaunchMarks,
     progress: Vec<[u64; 2]>,
 }
 
@@ -122,7 +122,7 @@ fn tick(shared: &Shared, gpu: &Gpu, standing: &mut HashMap<usize, Standing>) -> 
         {
             shared.end(error.clone());
         }
-        if marks[0] == marks[1] {
+        if marks.is_quiet() {
             standing.remove(&id);
             if !over {
                 // It may never begin.
@@ -199,8 +199,8 @@ fn instruction(own: &RankLayout, block: u32, index: u32) -> Option<Instruction> 
 
 impl<'a> Begun<'a> {
     /// The launch that has begun last in a context with these marks.
-    pub fn new(shared: &'a Shared, gpu: &'a Gpu, context: &'a Context, marks: [u64; 2]) -> Self {
-        Begun { shared, gpu, context, number: marks[0], progress: context.progress() }
+    pub fn new(shared: &'a Shared, gpu: &'a Gpu, context: &'a Context, marks: LaunchMarks) -> Self {
+        Begun { shared, gpu, context, number: marks.begun, progress: context.progress() }
     }
 
     /// The places of the blocks that have said where they stand.

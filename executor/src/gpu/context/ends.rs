@@ -41,6 +41,22 @@ pub struct Called {
     pub turn: Turn,
 }
 
+/// How far a context's launches have come, as the device counts them. Replays of graphs count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchMarks {
+    /// The number of the launch that has begun last; 0 before the first.
+    pub begun: u64,
+    /// The number of the launch that has ended last; 0 before the first ends.
+    pub ended: u64,
+}
+
+impl LaunchMarks {
+    /// Whether every launch that has begun has ended.
+    pub fn is_quiet(self) -> bool {
+        self.begun == self.ended
+    }
+}
+
 impl Context {
     /// The number that the next launch gets.
     pub fn next(&self) -> u64 {
@@ -72,16 +88,16 @@ impl Context {
             return true;
         }
         // Of the words by which a launch says that it is over, the host may see any first: what ended last is known where nothing runs.
-        let [begun, ended] = self.marks();
+        let marks = self.marks();
         let readers = readers(self.plan.layout(), self.rank);
-        let read = || readers.iter().all(|&peer| self.has_completed(gpu, peer, ended));
-        over >= number && begun == ended && read()
+        let read = || readers.iter().all(|&peer| self.has_completed(gpu, peer, marks.ended));
+        over >= number && marks.is_quiet() && read()
     }
 
     /// Whether no peer's launch may go through a multicast to this rank's memory any more: all have completed what this
     /// rank has.
     pub fn is_left(&self, gpu: &Gpu) -> bool {
-        let [_, ended] = self.marks();
+        let ended = self.marks().ended;
         let mut members = self.parts.iter().flat_map(|part| part.others(self.rank));
         members.all(|peer| self.has_completed(gpu, peer, ended))
     }
@@ -107,7 +123,7 @@ impl Context {
         let said = words::<SAID>(gpu, &*self.arena, said);
         let found = words::<FOUND>(gpu, &*self.own, found);
         let (Some(said), Some(found)) = (said, found) else { return Vec::new() };
-        if said[offset_of!(Descriptor, count) / 8] != number || self.marks()[1] >= number {
+        if said[offset_of!(Descriptor, count) / 8] != number || self.marks().ended >= number {
             return Vec::new();
         }
         let sides = [offset_of!(Descriptor, input_region), offset_of!(Descriptor, output_region)];
@@ -115,9 +131,10 @@ impl Context {
         sides.filter(|(said, found)| said != found).map(|(said, _)| said).collect()
     }
 
-    /// The launch that was begun last, and the one that ended last, as the device counts them.
-    pub fn marks(&self) -> [u64; 2] {
-        [offset_of!(Marks, begun), offset_of!(Marks, ended)].map(|at| self.mark(at))
+    /// The launch that has begun last, and the one that has ended last.
+    pub fn marks(&self) -> LaunchMarks {
+        let begun = self.mark(offset_of!(Marks, begun));
+        LaunchMarks { begun, ended: self.mark(offset_of!(Marks, ended)) }
     }
 
     /// The last of the launches given to a stream that has ended.
@@ -132,8 +149,7 @@ impl Context {
 
     /// Whether a launch has begun and not ended, and still may.
     pub fn runs(&self) -> bool {
-        let [begun, ended] = self.marks();
-        begun != ended && self.fate.lost().is_none()
+        !self.marks().is_quiet() && self.fate.lost().is_none()
     }
 
     /// Whether nothing of the context is under way: no launch that was given to a stream, and no replay that has begun.
@@ -141,8 +157,7 @@ impl Context {
         if self.fate.lost().is_some() {
             return true;
         }
-        let [begun, ended] = self.marks();
-        begun == ended && self.over() == self.given.load(Ordering::Acquire)
+        self.marks().is_quiet() && self.over() == self.given.load(Ordering::Acquire)
     }
 
     /// Puts an event behind all that was submitted for a launch; of ranks that are one kernel, which share a stream, `together`

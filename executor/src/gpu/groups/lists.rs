@@ -44,8 +44,8 @@ impl Over {
         if self.since.elapsed() < BEGINS {
             return false;
         }
-        let [begun, ended] = context.marks();
-        ended >= *self.last.get_or_insert(begun)
+        let marks = context.marks();
+        marks.ended >= *self.last.get_or_insert(marks.begun)
     }
 }
 
