@@ -82,8 +82,10 @@ pub struct Context {
     pub fate: Fate,
     /// The event behind the launch that was submitted last, or a later one, and the launch's number.
     followed: Mutex<Option<(Arc<dyn Event>, u64)>>,
-    /// Events that come behind launches: of the rank alone, and of ranks that are one kernel.
-    behind: [Arc<dyn Event>; 2],
+    /// Comes behind each launch of the rank alone.
+    own_end: Arc<dyn Event>,
+    /// Comes behind launches of ranks that are one kernel. It stands for nothing else, for the other ranks may wait for it.
+    merged_end: Arc<dyn Event>,
     /// Stands for where the streams of ranks that are one kernel meet.
     meeting: OnceLock<Arc<dyn Event>>,
     /// Device memory that stands in for memory which peers cannot map.
@@ -223,7 +225,8 @@ impl Context {
             block_tables: Mutex::default(),
             fate: Fate::default(),
             followed: Mutex::default(),
-            behind: [device.event()?, device.event()?],
+            own_end: device.event()?,
+            merged_end: device.event()?,
             staging: Mutex::default(),
             plan,
         })

@@ -93,7 +93,7 @@ impl Gpu {
         // SAFETY: as this function's.
         let launched = unsafe { self.submit(shared, recent, call, &launch, sent, &mut enqueued) };
         let behind = enqueued && number > 0;
-        let behind = behind.then(|| recent.context.end(&**stream, false));
+        let behind = behind.then(|| recent.context.put_own_end(&**stream));
         let event = behind.as_ref().and_then(|behind| behind.clone().ok());
         self.settle(shared, recent, number, behind, launched)?;
         if let Some(lane) = &mut lane {

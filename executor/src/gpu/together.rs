@@ -227,7 +227,7 @@ unsafe fn launch_group(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
             if let Some((_, known)) = same.filter(|_| lane.is_none()) {
                 return known.clone();
             }
-            let made = one.recent.context.end(&***stream, true);
+            let made = one.recent.context.put_merged_end(&***stream);
             ends.push((stream.id(), made.clone()));
             made
         });

@@ -160,16 +160,16 @@ impl Context {
         self.marks().is_quiet() && self.over() == self.given.load(Ordering::Acquire)
     }
 
-    /// Puts an event behind all that was submitted for a launch; of ranks that are one kernel, which share a stream, `together`
-    /// behind that of all of them. That one stands for nothing else, for the others may wait for it.
-    pub fn end(
-        &self,
-        stream: &dyn Stream,
-        together: bool,
-    ) -> Result<Arc<dyn Event>, ExecutorError> {
-        let behind = &self.behind[usize::from(together)];
-        stream.record(&**behind)?;
-        Ok(Arc::clone(behind))
+    /// Puts an event behind all that was submitted for a launch of the rank alone.
+    pub fn put_own_end(&self, stream: &dyn Stream) -> Result<Arc<dyn Event>, ExecutorError> {
+        stream.record(&*self.own_end)?;
+        Ok(Arc::clone(&self.own_end))
+    }
+
+    /// Puts an event behind all that was submitted for a launch of ranks that are one kernel: for all of these that share the stream.
+    pub fn put_merged_end(&self, stream: &dyn Stream) -> Result<Arc<dyn Event>, ExecutorError> {
+        stream.record(&*self.merged_end)?;
+        Ok(Arc::clone(&self.merged_end))
     }
 
     /// Notes that this event is behind launch `number`.
