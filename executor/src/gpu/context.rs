@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 pub use ends::{Called, LaunchMarks};
 use lists::{Lists, lists, readers};
 pub use sizes::OnDevice;
-use sizes::{Places, Sizes};
+use sizes::{Contents, Places, Sizes};
 
 /// A launch context of one rank.
 pub struct Context {
@@ -298,12 +298,12 @@ impl Context {
             pieces: image.add(&tables.pieces),
             offsets: image.add(&tables.offsets),
             loops: image.add(&tables.loops),
-            silent: sized.silent(layout, self.rank),
         };
-        let over = self.over();
-        let (set, whom) = ((&*image.bytes, places), (&gpu.pool, &gpu.upload));
+        let silent = sized.silent(layout, self.rank);
+        let contents = Contents { bytes: &image.bytes, places, silent };
+        let (over, whom) = (self.over(), (&gpu.pool, &gpu.upload));
         let mut unused = Vec::new();
-        let made = sizes::make(&self.sizes, sized.sizes(), set, whom, (over, &mut unused));
+        let made = sizes::make(&self.sizes, sized.sizes(), contents, whom, (over, &mut unused));
         lock(&gpu.outgrown).append(&mut unused);
         Ok(made?)
     }
@@ -351,16 +351,17 @@ impl Context {
         let pinned = |offset: u64| Address(self.pinned.address() + offset);
         let list = |(start, _): (u64, u32)| own(self.own_shape.lists + start);
         let (tables, sizes) = sized;
+        let table = |place: u64| at(&*tables.memory, place);
         let behind = if tables.silent { self.lists.behind_silent } else { self.lists.behind };
         Launch {
             blocks: at(&*compiled.memory, 0),
             operands: at(&*compiled.memory, compiled.operands),
             peers: at(&*compiled.memory, compiled.peers),
-            ranges: at(&*tables.memory, tables.ranges),
-            moves: at(&*tables.memory, tables.moves),
-            pieces: at(&*tables.memory, tables.pieces),
-            offsets: at(&*tables.memory, tables.offsets),
-            loops: at(&*tables.memory, tables.loops),
+            ranges: table(tables.places.ranges),
+            moves: table(tables.places.moves),
+            pieces: table(tables.places.pieces),
+            offsets: table(tables.places.offsets),
+            loops: table(tables.places.loops),
             context: own(self.own_shape.context),
             expected: own(self.own_shape.expected),
             sent: if self.adds { Address(0) } else { own(self.own_shape.sent) },

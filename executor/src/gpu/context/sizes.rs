@@ -19,38 +19,38 @@ const LEAST: u64 = 4096;
 
 /// The byte ranges of one set of sizes, on the device.
 pub struct OnDevice {
-    /// What the following places count from.
+    /// Holds their tables.
     pub memory: Arc<dyn Memory>,
-    /// Where each block's ranges are.
-    pub ranges: u64,
-    /// Where pieces of moves are.
-    pub moves: u64,
-    /// Where pieces are.
-    pub pieces: u64,
-    /// Where offsets are.
-    pub offsets: u64,
-    /// Where iterations of pipelines are.
-    pub loops: u64,
+    /// Where the tables are in it.
+    pub places: Places,
     /// The last launch heard from fewer peers than the plan says.
     pub silent: bool,
     /// The last launch that reads them, by its number among those given to the context.
     reader: AtomicU64,
 }
 
-/// Where the tables of a set are, from its start.
-#[derive(Clone, Copy, Debug)]
+/// Where the tables of a set are, in bytes from its start.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Places {
-    /// As in [`OnDevice`].
+    /// Each block's ranges.
     pub ranges: u64,
-    /// As there.
+    /// Pieces of moves.
     pub moves: u64,
-    /// As there.
+    /// Pieces.
     pub pieces: u64,
-    /// As there.
+    /// Offsets.
     pub offsets: u64,
-    /// As there.
+    /// Iterations of pipelines.
     pub loops: u64,
-    /// As there.
+}
+
+/// What a set is made from.
+pub struct Contents<'a> {
+    /// The bytes of its tables.
+    pub bytes: &'a [u8],
+    /// Where the tables are in them.
+    pub places: Places,
+    /// As in [`OnDevice`].
     pub silent: bool,
 }
 
@@ -106,7 +106,7 @@ impl Sizes {
     }
 }
 
-/// Makes the set of some sizes that are not known, from its bytes. Only one at a time is made; the sets are locked for a moment
+/// Makes the set of some sizes that are not known, from its contents. Only one at a time is made; the sets are locked for a moment
 /// alone, as what the driver is asked for may wait for kernels. All launches up to `over` have ended; memory of no use any more goes to `outgrown`.
 ///
 /// # Errors
@@ -114,19 +114,19 @@ impl Sizes {
 pub fn make(
     sets: &Mutex<Sizes>,
     sizes: CallSizes,
-    (bytes, places): (&[u8], Places),
+    contents: Contents<'_>,
     (pool, upload): (&Pool, &Upload),
     (over, outgrown): (u64, &mut Vec<Arc<dyn Memory>>),
 ) -> Result<Arc<OnDevice>, HalError> {
+    let Contents { bytes, places, silent } = contents;
     let spare = lock(sets).spare(bytes.len() as u64, over, outgrown);
     let memory = match spare {
         Some(memory) => memory,
         None => pool.take((bytes.len() as u64).next_power_of_two().max(LEAST))?,
     };
     upload.copy(&*memory, bytes)?;
-    let Places { ranges, moves, pieces, offsets, loops, silent } = places;
     let reader = AtomicU64::new(0);
-    let made = Arc::new(OnDevice { memory, ranges, moves, pieces, offsets, loops, silent, reader });
+    let made = Arc::new(OnDevice { memory, places, silent, reader });
     lock(sets).0.push_back((sizes, Arc::clone(&made)));
     Ok(made)
 }
@@ -154,12 +154,10 @@ mod tests {
         fn add(&mut self, input: u64, bytes: usize, over: u64) -> Arc<OnDevice> {
             let sizes = sizes_of(input);
             assert!(lock(&self.sizes).find(sizes).is_none(), "it is not known");
-            let places =
-                Places { ranges: 0, moves: 0, pieces: 0, offsets: 0, loops: 0, silent: false };
             let whom = (&self.pool, &self.upload);
             let image = vec![input as u8; bytes];
-            let bytes = (&*image, places);
-            let made = make(&self.sizes, sizes, bytes, whom, (over, &mut self.outgrown));
+            let contents = Contents { bytes: &image, places: Places::default(), silent: false };
+            let made = make(&self.sizes, sizes, contents, whom, (over, &mut self.outgrown));
             made.unwrap()
         }
     }
