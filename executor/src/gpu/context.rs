@@ -5,6 +5,7 @@
 
 mod ends;
 mod lists;
+mod own;
 mod sizes;
 
 use super::compiled::{Compiled, Kind};
@@ -23,7 +24,7 @@ use crate::plan_cache::{LoadedPlan, Sized};
 use crate::shared::arena::BlockBytes;
 use crate::sync::lock;
 use antiphon_codegen::Tables;
-use antiphon_codegen::abi::{Address, ContextWords, Launch, ScratchPlaces};
+use antiphon_codegen::abi::{Address, Launch};
 use antiphon_hal::{Device, Event, LaunchShape, Memory, Stream};
 use antiphon_plan::program::{CallSizes, RuntimeBlock};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -32,6 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 pub use ends::{Called, LaunchMarks};
 use lists::{Lists, lists, readers};
+use own::OwnTables;
 pub use sizes::OnDevice;
 use sizes::{Contents, Places, Sizes};
 
@@ -152,32 +154,21 @@ impl Context {
         let device = &*gpu.device;
         let arena = device.allocate(arenas[rank as usize].bytes)?;
         let own = gpu.pool.take(own_shape.bytes)?;
-        let mut image = Image::default();
-        image.put(own_shape.context, &[ContextWords { count: 1, ..ContextWords::default() }]);
-        image.put(own_shape.semaphores, &layout.ranks[rank as usize].semaphores);
-        let scratch: Vec<ScratchPlaces> = arenas.iter().map(|arena| arena.scratch).collect();
-        image.put(own_shape.scratch, &scratch);
-        let base = arena.address().expose_provenance() as u64;
-        let places: Vec<u64> = arenas.iter().map(|arena| arena.runtime).collect();
-        image.put(own_shape.runtime[0] + u64::from(rank) * 8, &[base + places[rank as usize]]);
-        image.put(own_shape.runtime[1], &places);
-        image.put(own_shape.lists, &words);
         let channels = &layout.ranks[rank as usize].channels;
-        let ways = far::ways(shared, &partners, channels.len() as u32);
-        image.put(own_shape.ways, &ways);
         let queue = match channels.iter().any(|channel| channel.port) || !partners.is_empty() {
             true => Some(Queue::new(device, shared.world)?),
             false => None,
         };
-        if let Some(queue) = &queue {
-            let base = own.address().expose_provenance() as u64;
-            let own = &layout.ranks[rank as usize];
-            let links = queue.links(own, &partners, base + own_shape.claims);
-            image.put(own_shape.links, &links);
-        }
-        // All of it: the memory may have held something else.
-        image.bytes.resize(own_shape.bytes as usize, 0);
-        gpu.upload.copy(&*own, &image.bytes)?;
+        let own_tables = OwnTables {
+            shared,
+            layout,
+            arenas: &arenas,
+            arena: &*arena,
+            lists: &words,
+            partners: &partners,
+            queue: queue.as_ref(),
+        };
+        gpu.upload.copy(&*own, &own_tables.bytes(&own_shape, &*own))?;
         let pinned = Arc::new(Words::new(device, pinned_shape.bytes)?);
         let needed = (0..).zip(&arenas).map(|(peer, arena)| {
             let far = peer != rank && shared.is_far(peer);
