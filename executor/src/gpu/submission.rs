@@ -88,12 +88,15 @@ impl Gpu {
         let launching = self.underway.launching();
         let number = self.number(shared, recent, call, ready.recorded);
         let launch = self.parameter(shared, recent, &ready, number);
-        let mut enqueued = false;
         let sent = (&ready.buffers, stream);
         // SAFETY: as this function's.
-        let launched = unsafe { self.submit(shared, recent, call, &launch, sent, &mut enqueued) };
-        let behind = enqueued && number > 0;
-        let behind = behind.then(|| recent.context.put_own_end(&**stream));
+        let enqueued = unsafe { self.enqueue(recent, &launch, sent) };
+        // Also where what follows the kernel fails: the kernel is in the stream.
+        let is_followed = enqueued.is_ok() && number > 0;
+        // SAFETY: as this function's.
+        let finish = |()| unsafe { self.finish_call(shared, recent, call, sent) };
+        let launched = enqueued.and_then(finish);
+        let behind = is_followed.then(|| recent.context.put_own_end(&**stream));
         let event = behind.as_ref().and_then(|behind| behind.clone().ok());
         self.settle(shared, recent, number, behind, launched)?;
         if let Some(lane) = &mut lane {
@@ -230,18 +233,18 @@ impl Gpu {
         Ok(())
     }
 
-    /// Puts the kernel of a launch into a stream, with the copies before and after it; `enqueued` says whether it is there.
+    /// Puts the kernel of a launch into a stream, with the copies before it.
+    ///
+    /// # Errors
+    /// What the driver says. The kernel is not in the stream then.
     ///
     /// # Safety
     /// As [`launch`](Self::launch).
-    unsafe fn submit(
+    unsafe fn enqueue(
         &self,
-        shared: &Shared,
         recent: &Recent,
-        call: &Call<'_>,
         launch: &Launch,
         (buffers, stream): (&Buffers, &Arc<dyn Stream>),
-        enqueued: &mut bool,
     ) -> Result<(), ExecutorError> {
         buffers.copy_in(&**stream)?;
         let arguments = [std::ptr::from_ref(launch).cast::<c_void>()];
@@ -249,9 +252,7 @@ impl Gpu {
         // SAFETY: the kernel's one parameter is a `Launch`; what it points to belongs to the context and to the call, whose
         // buffers are valid until it is complete by the caller's contract.
         unsafe { recent.compiled.kernel.launch(&**stream, shape, &arguments)? };
-        *enqueued = true;
-        // SAFETY: as this function's.
-        unsafe { self.finish_call(shared, recent, call, (buffers, stream)) }
+        Ok(())
     }
 
     /// Puts what follows the kernel of a launch into its stream: copies, and the division of an average.

@@ -206,9 +206,11 @@ unsafe fn launch_group(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
         let Member { shared, gpu, call, .. } = one.member;
         one.number = gpu.number(shared, one.recent, call, one.ready.recorded);
     }
-    let mut enqueued = false;
     // SAFETY: as this function's.
-    let launched = unsafe { submit(&prepared, &mut enqueued) };
+    let enqueued = unsafe { enqueue_merged(&prepared) };
+    // Also where what follows the kernel fails: the kernel is in the stream.
+    let is_enqueued = enqueued.is_ok();
+    let launched = enqueued.and_then(|()| release_others(&prepared));
     let mut failed = launched.as_ref().err().cloned();
     let finished = prepared.iter().map(|one| {
         let Member { shared, gpu, call, stream, .. } = one.member;
@@ -221,7 +223,7 @@ unsafe fn launch_group(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
     let mut ends: Vec<(u64, Behind)> = Vec::new();
     for ((one, own), lane) in prepared.iter().zip(finished).zip(&mut lanes) {
         let Member { shared, gpu, stream, .. } = one.member;
-        let behind = (enqueued && one.number > 0).then(|| {
+        let behind = (is_enqueued && one.number > 0).then(|| {
             let same = ends.iter().find(|(id, _)| *id == stream.id());
             // In a lane, streams wait for this event. Another rank's soon stands for a launch that may wait for this rank's next.
             if let Some((_, known)) = same.filter(|_| lane.is_none()) {
@@ -367,19 +369,26 @@ impl Gpu {
     }
 }
 
-/// Puts the kernel of several ranks into the first one's stream, behind what is in all their streams, and lets these wait
-/// for it; `enqueued` says whether it is there.
+/// Those whose streams are others than the first one's.
+fn elsewhere<'a, 'b>(prepared: &'b [Prepared<'a>]) -> impl Iterator<Item = &'b Prepared<'a>> {
+    let stream = prepared[0].member.stream.id();
+    prepared.iter().filter(move |one| one.member.stream.id() != stream)
+}
+
+/// Puts the kernel of several ranks into the first one's stream, behind the copies before it and what is in all their streams.
+///
+/// # Errors
+/// What the driver says. The kernel is not in the stream then.
 ///
 /// # Safety
 /// As [`launch_together`].
-unsafe fn submit(prepared: &[Prepared<'_>], enqueued: &mut bool) -> Result<(), ExecutorError> {
+unsafe fn enqueue_merged(prepared: &[Prepared<'_>]) -> Result<(), ExecutorError> {
     let first = &prepared[0];
     let stream = first.member.stream;
-    let elsewhere = || prepared.iter().filter(|one| one.member.stream.id() != stream.id());
     for one in prepared {
         one.ready.buffers.copy_in(&**one.member.stream)?;
     }
-    for one in elsewhere() {
+    for one in elsewhere(prepared) {
         let meeting = one.recent.context.meeting(&*one.member.gpu.device)?;
         one.member.stream.record(meeting)?;
         stream.wait(meeting)?;
@@ -406,13 +415,19 @@ unsafe fn submit(prepared: &[Prepared<'_>], enqueued: &mut bool) -> Result<(), E
             kernel.launch(&**stream, shape, &arguments)?;
         }
     }
-    *enqueued = true;
-    if elsewhere().next().is_some() {
-        let meeting = first.recent.context.meeting(&*gpu.device)?;
-        stream.record(meeting)?;
-        for one in elsewhere() {
-            one.member.stream.wait(meeting)?;
-        }
+    Ok(())
+}
+
+/// Lets the streams of the others wait for the kernel that was put into the first one's.
+fn release_others(prepared: &[Prepared<'_>]) -> Result<(), ExecutorError> {
+    if elsewhere(prepared).next().is_none() {
+        return Ok(());
+    }
+    let Prepared { member: first, recent, .. } = &prepared[0];
+    let meeting = recent.context.meeting(&*first.gpu.device)?;
+    first.stream.record(meeting)?;
+    for one in elsewhere(prepared) {
+        one.member.stream.wait(meeting)?;
     }
     Ok(())
 }
