@@ -11,6 +11,7 @@
 
 use super::Gpu;
 use super::compiled::{Compiled, Kind};
+use super::submission::LaunchTarget;
 use crate::communicator::Shared;
 use crate::error::ExecutorError;
 use crate::sync::lock;
@@ -70,15 +71,15 @@ impl Gpu {
     ) -> Result<(), ExecutorError> {
         // The turn is not held while the code runs, since what it launches takes turns of its own.
         let enters = || match self.lane_turn() {
-            Some(mut lane) => lane.enter(stream, stream.is_capturing()?),
+            Some(mut lane) => lane.enter(LaunchTarget::of(stream)?),
             None => Ok(()),
         };
         let leaves = || match self.lane_turn() {
             Some(mut lane) => {
-                let recorded = stream.is_capturing()?;
+                let target = LaunchTarget::of(stream)?;
                 // Behind what it has launched on streams of its own.
-                lane.enter(stream, recorded)?;
-                lane.leave(shared, stream, (recorded, None))
+                lane.enter(target)?;
+                lane.leave(shared, target, None)
             }
             None => Ok(()),
         };
@@ -91,7 +92,8 @@ impl Gpu {
 
 impl LaneTurn<'_> {
     /// Has a stream wait for the lane's last call.
-    pub fn enter(&mut self, stream: &dyn Stream, recorded: bool) -> Result<(), ExecutorError> {
+    pub fn enter(&mut self, target: LaunchTarget<'_>) -> Result<(), ExecutorError> {
+        let LaunchTarget { stream, recorded } = target;
         if recorded && !self.goes_on()? {
             self.ends.recorded = None;
         }
@@ -111,12 +113,12 @@ impl LaneTurn<'_> {
     pub fn leave(
         &mut self,
         shared: &Shared,
-        stream: &dyn Stream,
-        (recorded, behind): (bool, Option<Arc<dyn Event>>),
+        target: LaunchTarget<'_>,
+        behind: Option<Arc<dyn Event>>,
     ) -> Result<(), ExecutorError> {
-        let left = self.put_end(stream, recorded, behind);
+        let left = self.put_end(target, behind);
         left.inspect_err(|error| {
-            if !recorded {
+            if !target.recorded {
                 shared.fail(error.clone());
             }
         })
@@ -124,10 +126,10 @@ impl LaneTurn<'_> {
 
     fn put_end(
         &mut self,
-        stream: &dyn Stream,
-        recorded: bool,
+        target: LaunchTarget<'_>,
         behind: Option<Arc<dyn Event>>,
     ) -> Result<(), ExecutorError> {
+        let LaunchTarget { stream, recorded } = target;
         let behind = match behind {
             Some(behind) => behind,
             None => {

@@ -3,7 +3,7 @@
 
 use super::Gpu;
 use super::kernels::{Loader, scale_kernel, target};
-use super::submission::blocks_over;
+use super::submission::{LaunchTarget, blocks_over};
 use crate::communicator::{Lane, Shared};
 use crate::error::ExecutorError;
 use crate::executor::Call;
@@ -149,7 +149,7 @@ impl Gpu {
         }
         // It reads and writes what the lane's last call may use.
         if let Some(mut lane) = self.lane_turn() {
-            lane.enter(stream, stream.is_capturing()?)?;
+            lane.enter(LaunchTarget::of(stream)?)?;
         }
         let words = [
             products.target.expose_provenance() as u64,

@@ -10,7 +10,7 @@ use crate::error::ExecutorError;
 use crate::executor::{Call, OrderOf};
 use crate::shared::arena::BlockBytes;
 use antiphon_codegen::abi::Launch;
-use antiphon_hal::{Event, Stream};
+use antiphon_hal::{Event, HalError, Stream};
 use antiphon_plan::program::CallSizes;
 use antiphon_types::{DataType, ReduceOp};
 use std::ffi::c_void;
@@ -45,6 +45,25 @@ impl Shape {
     }
 }
 
+/// Where a launch is put.
+#[derive(Clone, Copy)]
+pub struct LaunchTarget<'a> {
+    /// The stream.
+    pub stream: &'a dyn Stream,
+    /// The stream is recorded into a graph.
+    pub recorded: bool,
+}
+
+impl<'a> LaunchTarget<'a> {
+    /// A stream as it is now.
+    ///
+    /// # Errors
+    /// What the driver says when it is asked whether the stream is recorded.
+    pub fn of(stream: &'a dyn Stream) -> Result<Self, HalError> {
+        Ok(LaunchTarget { stream, recorded: stream.is_capturing()? })
+    }
+}
+
 /// The event that was put behind a launch.
 pub type Behind = Result<Arc<dyn Event>, ExecutorError>;
 
@@ -75,15 +94,14 @@ impl Gpu {
         shared.takes(&**stream)?;
         let lacking = |error| shared.lacking(error);
         let watch = self.watch(shared).map_err(lacking)?;
-        let recorded = stream.is_capturing()?;
-        let shape = Shape::of((order, call), sizes, shared.lane(stream.id(), recorded));
+        let target = LaunchTarget::of(&**stream)?;
+        let shape = Shape::of((order, call), sizes, shared.lane(stream.id(), target.recorded));
         let recent = &self.recall(shared, call, shape).map_err(lacking)?;
         let turn = recent.context.turn();
-        let seat = (&**stream, recorded);
-        let ready = self.ready(shared, recent, call, blocks, seat).map_err(lacking)?;
+        let ready = self.ready(shared, recent, call, blocks, target).map_err(lacking)?;
         let mut lane = self.lane_turn();
         if let Some(lane) = &mut lane {
-            lane.enter(&**stream, recorded).map_err(lacking)?;
+            lane.enter(target).map_err(lacking)?;
         }
         let launching = self.underway.launching();
         let number = self.number(shared, recent, call, ready.recorded);
@@ -100,7 +118,7 @@ impl Gpu {
         let event = behind.as_ref().and_then(|behind| behind.clone().ok());
         self.settle(shared, recent, number, behind, launched)?;
         if let Some(lane) = &mut lane {
-            lane.leave(shared, &**stream, (recorded, event))?;
+            lane.leave(shared, target, event)?;
         }
         drop(launching);
         drop(lane);
@@ -136,15 +154,16 @@ impl Gpu {
         Ok(self.keep_call(call, shape, &[], parts))
     }
 
-    /// Finds or makes what a launch uses on a stream, which may be recorded into a graph; nobody counts on it yet.
+    /// Finds or makes what a launch uses on its target; nobody counts on it yet.
     pub(super) fn ready(
         &self,
         shared: &Shared,
         recent: &Recent,
         call: &Call<'_>,
         blocks: &[BlockBytes],
-        (stream, recorded): (&dyn Stream, bool),
+        target: LaunchTarget<'_>,
     ) -> Result<Ready, ExecutorError> {
+        let LaunchTarget { stream, recorded } = target;
         let context = &recent.context;
         let reader = if recorded { Reader::Graph(stream) } else { Reader::Launch(context.next()) };
         if recorded {

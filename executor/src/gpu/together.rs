@@ -10,7 +10,7 @@
 
 use super::compiled::{Compiled, Kind};
 use super::context::Context;
-use super::submission::{Behind, Ready, Shape};
+use super::submission::{Behind, LaunchTarget, Ready, Shape};
 use super::{Gpu, Recent};
 use crate::communicator::Shared;
 use crate::context::ContextKey;
@@ -97,6 +97,11 @@ impl Member<'_> {
     fn shape(&self, recorded: bool) -> Shape {
         let lane = self.shared.lane(self.stream.id(), recorded);
         Shape::of((self.order, self.call), self.sizes, lane)
+    }
+
+    /// Where it is launched; `recorded` says whether that is into a graph.
+    fn target(&self, recorded: bool) -> LaunchTarget<'_> {
+        LaunchTarget { stream: &**self.stream, recorded }
     }
 
     /// Launches it as a kernel of its own.
@@ -188,16 +193,15 @@ unsafe fn launch_group(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
     let turns: Vec<_> = recent.iter().map(|recent| recent.context.turn()).collect();
     let mut prepared = Vec::with_capacity(members.len());
     for (member, recent) in members.iter().zip(&recent) {
-        let stream = &**member.stream;
         let Member { shared, gpu, call, blocks, .. } = member;
-        let ready = gpu.ready(shared, recent, call, blocks, (stream, recorded));
+        let ready = gpu.ready(shared, recent, call, blocks, member.target(recorded));
         let ready = ready.map_err(lacking)?;
         prepared.push(Prepared { member, recent, ready, number: 0 });
     }
     let mut lanes: Vec<_> = members.iter().map(|member| member.gpu.lane_turn()).collect();
     for (member, lane) in members.iter().zip(&mut lanes) {
         if let Some(lane) = lane {
-            lane.enter(&**member.stream, recorded).map_err(lacking)?;
+            lane.enter(member.target(recorded)).map_err(lacking)?;
         }
     }
     let launching = members[0].gpu.underway.launching();
@@ -236,7 +240,7 @@ unsafe fn launch_group(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
         let event = behind.as_ref().and_then(|behind| behind.clone().ok());
         let settled = gpu.settle(shared, one.recent, one.number, behind, own);
         let left = settled.and_then(|()| match lane {
-            Some(lane) => lane.leave(shared, &***stream, (recorded, event)),
+            Some(lane) => lane.leave(shared, one.member.target(recorded), event),
             None => Ok(()),
         });
         failed = failed.or(left.err());
