@@ -6,6 +6,7 @@ use super::shape::blocks_of;
 use super::upload::Image;
 use crate::communicator::{KernelForm, Shared};
 use crate::error::ExecutorError;
+use crate::executor::Call;
 use crate::plan_cache::LoadedPlan;
 use antiphon_codegen::interpret::interpreted_together;
 use antiphon_codegen::{Generated, GeneratedTogether, RankBlocks, Variant, generate_together};
@@ -13,8 +14,21 @@ use antiphon_hal::{Backend, HalError, Kernel, Memory};
 use antiphon_types::{DataType, ReduceOp};
 use std::sync::Arc;
 
-/// What kernels of one plan differ in: the element type, and the caller's operator.
-pub type Kind = (DataType, Option<ReduceOp>);
+/// What kernels of one plan differ in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KernelKind {
+    /// The element type.
+    pub dtype: DataType,
+    /// The caller's reduction; none where the plan's own is used.
+    pub op: Option<ReduceOp>,
+}
+
+impl KernelKind {
+    /// That of a call.
+    pub fn of(call: &Call<'_>) -> Self {
+        KernelKind { dtype: call.dtype, op: call.op }
+    }
+}
 
 /// A plan's kernel of a rank, for one element type and operator.
 pub struct Compiled {
@@ -40,7 +54,7 @@ impl Compiled {
         shared: &Shared,
         gpu: &Gpu,
         plan: &LoadedPlan,
-        kind: Kind,
+        kind: KernelKind,
     ) -> Result<Self, ExecutorError> {
         let loader = Loader { device: &*gpu.device, shared, hurries: false };
         let ranks = ranks_here(shared);
@@ -59,7 +73,7 @@ impl Compiled {
         shared: &Shared,
         gpu: &Gpu,
         plan: &LoadedPlan,
-        kind: Kind,
+        kind: KernelKind,
         (ranks, may_part): (&[u32], bool),
     ) -> Result<Option<Vec<Arc<Self>>>, ExecutorError> {
         let loader = Loader { device: &*gpu.device, shared, hurries: may_part };
@@ -149,11 +163,11 @@ fn ranks_here(shared: &Shared) -> Vec<u32> {
 }
 
 /// What kernels of calls of a kind are written for.
-fn variant(gpu: &Gpu, (dtype, op): Kind) -> Result<Variant, HalError> {
+fn variant(gpu: &Gpu, kind: KernelKind) -> Result<Variant, HalError> {
     let backend = gpu.device.backend();
     let unsupported = HalError::Unsupported { op: "run plans by kernels", backend };
     let target = target(backend).ok_or(unsupported)?;
-    Ok(Variant { target, dtype, op })
+    Ok(Variant { target, dtype: kind.dtype, op: kind.op })
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ mod lists;
 mod own;
 mod sizes;
 
-use super::compiled::{Compiled, Kind};
+use super::compiled::{Compiled, KernelKind};
 use super::groups::{self, Part};
 use super::lost::Fate;
 use super::proxy::Queue;
@@ -76,7 +76,7 @@ pub struct Context {
     pub queue: Option<Queue>,
     /// Launches were recorded into graphs.
     recorded: AtomicBool,
-    variants: Mutex<HashMap<Kind, Arc<Compiled>>>,
+    variants: Mutex<HashMap<KernelKind, Arc<Compiled>>>,
     sizes: Mutex<Sizes>,
     /// Runtime blocks of launches, and the launch that reads them.
     block_tables: Mutex<Vec<(u64, Arc<Words>)>>,
@@ -244,7 +244,7 @@ impl Context {
     }
 
     /// The kernel for an element type and operator, if it is there.
-    pub fn known_kernel(&self, kind: Kind) -> Option<Arc<Compiled>> {
+    pub fn known_kernel(&self, kind: KernelKind) -> Option<Arc<Compiled>> {
         let variants = lock(&self.variants);
         variants.get(&kind).map(Arc::clone)
     }
@@ -254,7 +254,7 @@ impl Context {
         &self,
         shared: &Shared,
         gpu: &Gpu,
-        kind: Kind,
+        kind: KernelKind,
     ) -> Result<Arc<Compiled>, ExecutorError> {
         if let Some(known) = self.known_kernel(kind) {
             return Ok(known);

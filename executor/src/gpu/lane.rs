@@ -10,7 +10,7 @@
 //! application's: the driver refuses calls that would join two.
 
 use super::Gpu;
-use super::compiled::{Compiled, Kind};
+use super::compiled::{Compiled, KernelKind};
 use super::submission::LaunchTarget;
 use crate::communicator::Shared;
 use crate::error::ExecutorError;
@@ -55,7 +55,7 @@ impl Gpu {
 
     /// The kernel that another context of a plan has, if streams share a lane: a launch that is recorded into a graph must not
     /// load again what was loaded for a call.
-    pub fn kernel_elsewhere(&self, plan: u64, kind: Kind) -> Option<Arc<Compiled>> {
+    pub fn kernel_elsewhere(&self, plan: u64, kind: KernelKind) -> Option<Arc<Compiled>> {
         self.lane.as_ref()?;
         let known = self.known();
         let of_plan = known.iter().filter(|(key, _)| key.plan == plan);

@@ -5,7 +5,7 @@
 //! types, all of them have contexts, kernels and byte ranges for it, and find each other's arenas. None waits for another's call:
 //! the first does it by itself, beside the control threads.
 
-use super::compiled::Kind;
+use super::compiled::KernelKind;
 use super::{Gpu, PAUSE, QUIET_LIMIT};
 use crate::communicator::Shared;
 use crate::context::ContextKey;
@@ -127,7 +127,7 @@ impl Gpu {
     pub fn make_for_others(
         &self,
         shared: &Shared,
-        (plan, key, sizes, kind): (&Arc<LoadedPlan>, ContextKey, CallSizes, Kind),
+        (plan, key, sizes, kind): (&Arc<LoadedPlan>, ContextKey, CallSizes, KernelKind),
         _making: &Making<'_>,
     ) {
         // What goes over wires needs links, which a rank asks for when it loads the plan. Ranks of this process that stand for

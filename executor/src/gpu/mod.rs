@@ -51,7 +51,7 @@ use antiphon_hal::{Device, HalError, Memory, Stream};
 use antiphon_plan::program::CallSizes;
 use antiphon_plan::recut::Told;
 use buffers::Borrowed;
-use compiled::Compiled;
+use compiled::{Compiled, KernelKind};
 use context::{Context, OnDevice};
 use far::LinkMemory;
 use lane::OneLane;
@@ -384,10 +384,11 @@ impl Gpu {
         ranks: &[u32],
         Parts { context, compiled, tables }: Parts,
     ) -> Arc<Recent> {
-        let op = shape.op.map_or(0, |op| op as u64 + 1);
+        let KernelKind { dtype, op } = shape.kind;
+        let op = op.map_or(0, |op| op as u64 + 1);
         let CallSizes { input, output, .. } = shape.sizes;
         let (content, stream) = (call.plan.layout().fingerprint, context.stream.into());
-        let what = [content, input, output, shape.dtype as u64, op, stream];
+        let what = [content, input, output, dtype as u64, op, stream];
         let fingerprint = what.into_iter().fold(0xA17F_1BAD, mix);
         let (plan, ranks) = (Arc::clone(call.plan), ranks.to_vec());
         let kept = Recent { plan, shape, ranks, context, compiled, tables, fingerprint };

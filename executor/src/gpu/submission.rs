@@ -2,6 +2,7 @@
 
 use super::buffers::Buffers;
 use super::calls::Shown;
+use super::compiled::KernelKind;
 use super::context::{Called, Context, Given, Reader};
 use super::words::Words;
 use super::{Gpu, Recent};
@@ -12,7 +13,6 @@ use crate::shared::arena::BlockBytes;
 use antiphon_codegen::abi::Launch;
 use antiphon_hal::{Event, HalError, Stream};
 use antiphon_plan::program::CallSizes;
-use antiphon_types::{DataType, ReduceOp};
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,8 +31,7 @@ pub(super) fn blocks_over(elements: u64) -> u32 {
 pub(super) struct Shape {
     pub plan: usize,
     pub sizes: CallSizes,
-    pub dtype: DataType,
-    pub op: Option<ReduceOp>,
+    pub kind: KernelKind,
     pub lane: Lane,
     pub order: OrderOf,
 }
@@ -41,7 +40,7 @@ impl Shape {
     /// That of a call which comes in this order, in a lane.
     pub fn of((order, call): (OrderOf, &Call<'_>), sizes: CallSizes, lane: Lane) -> Self {
         let plan = Arc::as_ptr(call.plan).addr();
-        Shape { plan, sizes, dtype: call.dtype, op: call.op, lane, order }
+        Shape { plan, sizes, kind: KernelKind::of(call), lane, order }
     }
 }
 
@@ -139,8 +138,7 @@ impl Gpu {
         if let Some(recent) = recent {
             return Ok(recent);
         }
-        let (key, sizes, kind) =
-            (self.key(shared, call, shape)?, shape.sizes, (shape.dtype, shape.op));
+        let (key, sizes, kind) = (self.key(shared, call, shape)?, shape.sizes, shape.kind);
         let known = || self.prepared(key, sizes, |context| context.known_kernel(kind));
         let parts = match self.family.making_unless(known) {
             Err(known) => known,

@@ -8,7 +8,7 @@
 //! Stream order stays: the kernel waits, on the device, for what is before it in each rank's stream, and what follows in
 //! each waits for it.
 
-use super::compiled::{Compiled, Kind};
+use super::compiled::{Compiled, KernelKind};
 use super::context::Context;
 use super::submission::{Behind, LaunchTarget, Ready, Shape};
 use super::{Gpu, Recent};
@@ -46,7 +46,7 @@ pub struct Member<'a> {
 
 /// Kernels of several ranks: by the plan's content, the types, and the ranks in the order of their blocks; what each rank has
 /// of one.
-pub type Merged = HashMap<(u64, Kind, Vec<u32>), Vec<Arc<Compiled>>>;
+pub type Merged = HashMap<(u64, KernelKind, Vec<u32>), Vec<Arc<Compiled>>>;
 
 /// Launches calls of several ranks of this process, each rank once: those that make the same call on one device as one
 /// kernel, the others as kernels of their own.
@@ -114,8 +114,8 @@ impl Member<'_> {
         unsafe { self.gpu.launch(self.shared, call, what, self.stream) }
     }
 
-    fn kind(&self) -> Kind {
-        (self.call.dtype, self.call.op)
+    fn kind(&self) -> KernelKind {
+        KernelKind::of(self.call)
     }
 
     /// Whether its blocks and another's can be of one kernel.
