@@ -74,9 +74,9 @@ impl Compiled {
         gpu: &Gpu,
         plan: &LoadedPlan,
         kind: KernelKind,
-        (ranks, may_part): (&[u32], bool),
+        (ranks, may_split): (&[u32], bool),
     ) -> Result<Option<Vec<Arc<Self>>>, ExecutorError> {
-        let loader = Loader { device: &*gpu.device, shared, hurries: may_part };
+        let loader = Loader { device: &*gpu.device, shared, hurries: may_split };
         let variant = variant(gpu, kind)?;
         let make = |form| match form {
             KernelForm::Interpreted => interpreted_together(plan.layout(), ranks, variant),

@@ -5,14 +5,10 @@
 //! types, all of them have contexts, kernels and byte ranges for it, and find each other's arenas. None waits for another's call:
 //! the first does it by itself, beside the control threads.
 
-use super::compiled::KernelKind;
-use super::{Gpu, PAUSE, QUIET_LIMIT};
+use super::{Demand, Gpu, PAUSE, QUIET_LIMIT};
 use crate::communicator::Shared;
-use crate::context::ContextKey;
-use crate::plan_cache::LoadedPlan;
 use crate::sync::lock;
 use antiphon_hal::{Backend, Device};
-use antiphon_plan::program::CallSizes;
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
@@ -124,12 +120,13 @@ impl Gpu {
 
     /// Makes for the other ranks on the device what a call of this rank needed, and waits a while until all find each other. If
     /// something cannot be had for a rank, that rank makes it when it calls, and says what is wrong. `making` is the family's.
-    pub fn make_for_others(
+    pub(super) fn make_for_others(
         &self,
         shared: &Shared,
-        (plan, key, sizes, kind): (&Arc<LoadedPlan>, ContextKey, CallSizes, KernelKind),
+        demand: &Demand<'_>,
         _making: &Making<'_>,
     ) {
+        let &Demand { plan, key, kind, .. } = demand;
         // What goes over wires needs links, which a rank asks for when it loads the plan. Ranks of this process that stand for
         // other nodes map nothing of each other's.
         let is_apart =
@@ -138,8 +135,7 @@ impl Gpu {
         contexts.extend(self.known().get(&key).map(Arc::clone));
         self.family.for_others(shared.rank, |other| {
             let Some(gpu) = other.gpu.as_ref().filter(|_| !is_apart(other)) else { return };
-            let made =
-                gpu.prepare(other, plan, (key, sizes), |context| context.kernel(other, gpu, kind));
+            let made = gpu.make_parts(other, demand, |context| context.kernel(other, gpu, kind));
             match made {
                 Ok(parts) => contexts.push(parts.context),
                 Err(error) => {

@@ -221,6 +221,18 @@ struct Recent {
     fingerprint: u64,
 }
 
+/// What stands for all that a call needs which is made once.
+#[derive(Clone, Copy)]
+struct Demand<'a> {
+    plan: &'a Arc<LoadedPlan>,
+    /// Of the context.
+    key: ContextKey,
+    /// Of the byte ranges.
+    sizes: CallSizes,
+    /// Of the kernel.
+    kind: KernelKind,
+}
+
 /// What a call needs that is made once.
 struct Parts {
     context: Arc<Context>,
@@ -325,38 +337,37 @@ impl Gpu {
         Ok(Arc::clone(self.copies.get_or_init(|| made)))
     }
 
-    /// What stands for the context of a call on all ranks. A call that is refused is so before it takes a number.
-    fn key(
+    /// What a call demands. A call that is refused is so before it takes a number.
+    fn demand<'a>(
         &self,
         shared: &Shared,
-        call: &Call<'_>,
-        shape: Shape,
-    ) -> Result<ContextKey, ExecutorError> {
+        call: &Call<'a>,
+        Shape { sizes, kind, lane, .. }: Shape,
+    ) -> Result<Demand<'a>, ExecutorError> {
         let plan = call.plan;
         Gpu::admits(shared, plan)?;
-        plan.admit(shape.sizes)?;
-        let stream = shared.log().lane(shape.lane);
-        ContextKey::new(shared, plan, stream, shape.sizes, Told::Unread)
+        plan.admit(sizes)?;
+        let stream = shared.log().lane(lane);
+        let key = ContextKey::new(shared, plan, stream, sizes, Told::Unread)?;
+        Ok(Demand { plan, key, sizes, kind })
     }
 
     /// What a call needs, if all of it is there; `kernel` looks for the kernel.
-    fn prepared(
+    fn find_parts(
         &self,
-        key: ContextKey,
-        sizes: CallSizes,
+        demand: &Demand<'_>,
         kernel: impl FnOnce(&Context) -> Option<Arc<Compiled>>,
     ) -> Option<Parts> {
-        let context = self.known().get(&key).map(Arc::clone)?;
-        let (compiled, tables) = (kernel(&context)?, context.known_ranges(sizes)?);
+        let context = self.known().get(&demand.key).map(Arc::clone)?;
+        let (compiled, tables) = (kernel(&context)?, context.known_ranges(demand.sizes)?);
         Some(Parts { context, compiled, tables })
     }
 
     /// Makes what a call needs, as far as it is not there; `kernel` gives the kernel. The caller makes alone.
-    fn prepare(
+    fn make_parts(
         &self,
         shared: &Arc<Shared>,
-        plan: &Arc<LoadedPlan>,
-        (key, sizes): (ContextKey, CallSizes),
+        &Demand { plan, key, sizes, .. }: &Demand<'_>,
         kernel: impl FnOnce(&Context) -> Result<Arc<Compiled>, ExecutorError>,
     ) -> Result<Parts, ExecutorError> {
         let known = self.known().get(&key).map(Arc::clone);

@@ -138,14 +138,14 @@ impl Gpu {
         if let Some(recent) = recent {
             return Ok(recent);
         }
-        let (key, sizes, kind) = (self.key(shared, call, shape)?, shape.sizes, shape.kind);
-        let known = || self.prepared(key, sizes, |context| context.known_kernel(kind));
+        let demand = self.demand(shared, call, shape)?;
+        let known = || self.find_parts(&demand, |context| context.known_kernel(demand.kind));
         let parts = match self.family.making_unless(known) {
             Err(known) => known,
             Ok(making) => {
-                let kernel = |context: &Context| context.kernel(shared, self, kind);
-                let parts = self.prepare(shared, call.plan, (key, sizes), kernel)?;
-                self.make_for_others(shared, (call.plan, key, sizes, kind), &making);
+                let kernel = |context: &Context| context.kernel(shared, self, demand.kind);
+                let parts = self.make_parts(shared, &demand, kernel)?;
+                self.make_for_others(shared, &demand, &making);
                 parts
             }
         };

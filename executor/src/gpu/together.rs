@@ -11,9 +11,8 @@
 use super::compiled::{Compiled, KernelKind};
 use super::context::Context;
 use super::submission::{Behind, LaunchTarget, Ready, Shape};
-use super::{Gpu, Recent};
+use super::{Demand, Gpu, Recent};
 use crate::communicator::Shared;
-use crate::context::ContextKey;
 use crate::error::ExecutorError;
 use crate::executor::{Call, OrderOf};
 use crate::shared::arena::BlockBytes;
@@ -70,7 +69,7 @@ pub unsafe fn launch_together(members: &[Member<'_>]) -> Result<(), ExecutorErro
             left.into_iter().partition(|one| first.joins(one));
         left = rest;
         group.sort_by_key(|one| one.shared.rank);
-        can_part(&group)?;
+        check_split(&group)?;
         for part in group.chunks(TOGETHER) {
             match part {
                 [alone] => {
@@ -132,7 +131,7 @@ impl Member<'_> {
 
 /// Refuses members that are too many for one kernel if members of different kernels share a stream: the first kernel would wait
 /// for the second, which is behind it.
-fn can_part(members: &[&Member<'_>]) -> Result<(), ExecutorError> {
+fn check_split(members: &[&Member<'_>]) -> Result<(), ExecutorError> {
     for (at, member) in members.iter().enumerate() {
         let before = &members[..at - at % TOGETHER];
         let Some(other) = before.iter().find(|one| one.stream.id() == member.stream.id()) else {
@@ -153,12 +152,12 @@ fn can_part(members: &[&Member<'_>]) -> Result<(), ExecutorError> {
 }
 
 /// Whether members whose blocks could be one kernel may be launched one by one: each has a kernel of its own, and its own stream.
-fn may_part(members: &[&Member<'_>], keys: &[ContextKey]) -> bool {
-    let is_ready = |(member, &key): (&&Member<'_>, &ContextKey)| {
-        let alone = |context: &Context| context.known_kernel(member.kind());
-        member.gpu.prepared(key, member.sizes, alone).is_some()
+fn may_split(members: &[&Member<'_>], demands: &[Demand<'_>]) -> bool {
+    let is_ready = |(member, demand): (&&Member<'_>, &Demand<'_>)| {
+        let alone = |context: &Context| context.known_kernel(demand.kind);
+        member.gpu.find_parts(demand, alone).is_some()
     };
-    have_streams_of_their_own(members) && members.iter().zip(keys).all(is_ready)
+    have_streams_of_their_own(members) && members.iter().zip(demands).all(is_ready)
 }
 
 fn have_streams_of_their_own(members: &[&Member<'_>]) -> bool {
@@ -280,26 +279,26 @@ fn one_graph_or_none(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
 
 /// Finds or makes the contexts of the members' calls. `None` if they are to be kernels of their own: the one kernel of all would
 /// have to be loaded beside a launch, for which the driver may wait, and which may wait for theirs.
-fn find(
-    members: &[&Member<'_>],
+fn find<'a>(
+    members: &[&Member<'a>],
     recorded: bool,
 ) -> Result<Option<Vec<Arc<Recent>>>, ExecutorError> {
     let ranks: Vec<u32> = members.iter().map(|member| member.shared.rank).collect();
-    let shape = |member: &Member<'_>| member.shape(recorded);
-    let known = |member: &&Member<'_>| member.gpu.recent().find(shape(member), &ranks);
+    let shape = |member: &Member<'a>| member.shape(recorded);
+    let known = |member: &&Member<'a>| member.gpu.recent().find(shape(member), &ranks);
     if let Some(recent) = members.iter().map(known).collect() {
         return Ok(Some(recent));
     }
     let own = members[0];
-    let plan = own.call.plan;
-    let keys =
-        members.iter().map(|member| member.gpu.key(member.shared, member.call, shape(member)));
-    let keys = keys.collect::<Result<Vec<_>, _>>()?;
+    let demand =
+        |member: &&Member<'a>| member.gpu.demand(member.shared, member.call, shape(member));
+    let demands = members.iter().map(demand).collect::<Result<Vec<_>, _>>()?;
+    let own_demand = &demands[0];
     let known = |position: usize| {
-        let (member, key) = (members[position], keys[position]);
-        let parts = own.gpu.known_parts(own, &ranks);
-        let kernel = |_: &Context| Some(Arc::clone(parts.as_ref()?.get(position)?));
-        let parts = member.gpu.prepared(key, member.sizes, kernel)?;
+        let member = members[position];
+        let merged = own.gpu.known_merged_kernel(own_demand, &ranks);
+        let kernel = |_: &Context| Some(Arc::clone(merged.as_ref()?.get(position)?));
+        let parts = member.gpu.find_parts(&demands[position], kernel)?;
         Some(member.gpu.keep_call(member.call, shape(member), &ranks, parts))
     };
     // One device, and one communicator.
@@ -307,14 +306,14 @@ fn find(
     // If not, nothing is known of what the others need for their calls.
     let is_all = family.is_all(&ranks);
     let all_known = || (0..members.len()).map(known).collect::<Option<_>>();
-    let must_part = || {
-        own.gpu.known_parts(own, &ranks).is_none()
-            && may_part(members, &keys)
+    let must_split = || {
+        own.gpu.known_merged_kernel(own_demand, &ranks).is_none()
+            && may_split(members, &demands)
             && own.gpu.underway.alone(Some(&*own.gpu.device)).is_none()
     };
     let settled = || {
         let found = all_known().filter(|_| is_all);
-        found.map(Some).or_else(|| must_part().then_some(None))
+        found.map(Some).or_else(|| must_split().then_some(None))
     };
     let making = match family.making_unless(settled) {
         Ok(making) => making,
@@ -322,20 +321,17 @@ fn find(
     };
     if !is_all {
         // Done before this thread launches anything that may wait for launches of others, so that none of these has to load code.
-        let (key, sizes, kind) = (keys[0], own.sizes, own.kind());
-        own.gpu.prepare(own.shared, plan, (key, sizes), |context| {
-            context.kernel(own.shared, own.gpu, kind)
-        })?;
-        own.gpu.make_for_others(own.shared, (plan, key, sizes, kind), &making);
+        let alone = |context: &Context| context.kernel(own.shared, own.gpu, own_demand.kind);
+        own.gpu.make_parts(own.shared, own_demand, alone)?;
+        own.gpu.make_for_others(own.shared, own_demand, &making);
     }
-    let Some(parts) = own.gpu.parts(own, (&ranks, may_part(members, &keys)))? else {
-        return Ok(None);
-    };
+    let splits = may_split(members, &demands);
+    let merged = own.gpu.merged_kernel(own.shared, own_demand, (&ranks, splits))?;
+    let Some(merged) = merged else { return Ok(None) };
     let mut found = Vec::with_capacity(members.len());
-    for (position, (member, &key)) in members.iter().zip(&keys).enumerate() {
-        let Member { shared, gpu, call, sizes, .. } = member;
-        let own_part = |_: &Context| Ok(Arc::clone(&parts[position]));
-        let parts = gpu.prepare(shared, call.plan, (key, *sizes), own_part)?;
+    for ((member, demand), of_member) in members.iter().zip(&demands).zip(&merged) {
+        let Member { shared, gpu, call, .. } = member;
+        let parts = gpu.make_parts(shared, demand, |_| Ok(Arc::clone(of_member)))?;
         found.push(gpu.keep_call(call, shape(member), &ranks, parts));
     }
     Ok(Some(found))
@@ -344,30 +340,35 @@ fn find(
 impl Gpu {
     /// The kernel of several ranks of which this is the lowest, loaded unless it is there: what each has of it. `None` if loading
     /// would have to wait for launches, and the ranks may be kernels of their own.
-    fn parts(
+    fn merged_kernel(
         &self,
-        own: &Member<'_>,
-        (ranks, may_part): (&[u32], bool),
+        shared: &Shared,
+        demand: &Demand<'_>,
+        (ranks, may_split): (&[u32], bool),
     ) -> Result<Option<Vec<Arc<Compiled>>>, ExecutorError> {
-        if let Some(parts) = self.known_parts(own, ranks) {
-            return Ok(Some(parts));
+        if let Some(known) = self.known_merged_kernel(demand, ranks) {
+            return Ok(Some(known));
         }
         // Loading code may wait for kernels: threads that want another kernel that is there do not take this lock.
         let _merging = lock(&self.merging);
-        if let Some(parts) = self.known_parts(own, ranks) {
-            return Ok(Some(parts));
+        if let Some(known) = self.known_merged_kernel(demand, ranks) {
+            return Ok(Some(known));
         }
-        let (plan, kind) = (own.call.plan, own.kind());
-        let parts = Compiled::load_together(own.shared, self, plan, kind, (ranks, may_part))?;
-        let Some(parts) = parts else { return Ok(None) };
+        let &Demand { plan, kind, .. } = demand;
+        let loaded = Compiled::load_together(shared, self, plan, kind, (ranks, may_split))?;
+        let Some(loaded) = loaded else { return Ok(None) };
         let key = (plan.layout().fingerprint, kind, ranks.to_vec());
-        lock(&self.merged).insert(key, parts.clone());
-        Ok(Some(parts))
+        lock(&self.merged).insert(key, loaded.clone());
+        Ok(Some(loaded))
     }
 
     /// The same, if it is there.
-    fn known_parts(&self, own: &Member<'_>, ranks: &[u32]) -> Option<Vec<Arc<Compiled>>> {
-        let key = (own.call.plan.layout().fingerprint, own.kind(), ranks.to_vec());
+    fn known_merged_kernel(
+        &self,
+        demand: &Demand<'_>,
+        ranks: &[u32],
+    ) -> Option<Vec<Arc<Compiled>>> {
+        let key = (demand.plan.layout().fingerprint, demand.kind, ranks.to_vec());
         let merged = lock(&self.merged);
         merged.get(&key).cloned()
     }
