@@ -9,14 +9,14 @@ use crate::host::Blocked;
 use crate::launch::Launch;
 use crate::plan_cache::Uses;
 use crate::shared::arena::Arena;
-use crate::shared::control::{LaunchRecord, RING};
+use crate::shared::control::{CallType, LaunchRecord, RING};
 use antiphon_plan::program::{Area, Instruction, RankLayout, RuntimeBlock};
 use antiphon_types::{DataType, ReduceOp};
 use std::sync::atomic::Ordering;
 
 /// A call in words.
 pub fn call(record: &LaunchRecord) -> String {
-    named(&record.plan_name(), record.bytes, record.shape)
+    named(&record.plan_name(), record.bytes, record.call_type)
 }
 
 /// A peer's call in words, which are others than those of this rank's call, from which it differs.
@@ -30,10 +30,10 @@ pub fn other_call(own: &str, theirs: &LaunchRecord) -> String {
     )
 }
 
-/// The same of a call whose whole name is known; `shape` as in [`LaunchRecord::shape`].
-pub fn named(name: &str, (input, output): (u64, u64), shape: (u8, u8)) -> String {
-    let dtype = DataType::ALL.get(usize::from(shape.0)).map_or("?", |dtype| dtype.name());
-    let op = match shape.1 {
+/// The same of a call whose whole name is known.
+pub fn named(name: &str, (input, output): (u64, u64), call_type: CallType) -> String {
+    let dtype = DataType::ALL.get(usize::from(call_type.dtype)).map_or("?", |dtype| dtype.name());
+    let op = match call_type.op {
         0 => String::new(),
         code => ReduceOp::ALL
             .get(usize::from(code) - 1)

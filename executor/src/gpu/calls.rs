@@ -11,7 +11,7 @@ use super::context::{Called, Context};
 use crate::communicator::{Log, Shared};
 use crate::error::{ExecutorError, Wait};
 use crate::executor::{OrderOf, mix};
-use crate::shared::control::{ControlPage, LaunchRecord};
+use crate::shared::control::{CallType, ControlPage, LaunchRecord};
 use std::time::{Duration, Instant};
 
 /// How long a watch waits for word of what a rank of another node has called, and between two looks for it.
@@ -48,8 +48,8 @@ pub struct Shown<'a> {
     pub fingerprint: u64,
     /// Bytes of input and output.
     pub bytes: (u64, u64),
-    /// As [`LaunchRecord::shape`].
-    pub shape: (u8, u8),
+    /// Data type and reduction.
+    pub call_type: CallType,
     /// Its name, however long.
     pub name: &'a str,
     /// In which order it comes.
@@ -59,7 +59,7 @@ pub struct Shown<'a> {
 impl Gpu {
     /// Numbers a call among the communicator's and among those on a stream, and shows it to the peers.
     pub fn show(&self, shared: &Shared, log: &mut Log, stream: u32, shown: &Shown<'_>) -> Turn {
-        let &Shown { fingerprint, bytes, shape, name, order } = shown;
+        let &Shown { fingerprint, bytes, call_type, name, order } = shown;
         log.seq += 1;
         log.chain = mix(log.chain, fingerprint);
         let (seq, (turn, graphs)) = (log.seq, log.call_on(stream));
@@ -72,7 +72,7 @@ impl Gpu {
             input: (turn, graphs.into()),
             output: (named.unwrap_or(0), 0),
             bytes,
-            shape,
+            call_type,
             name: LaunchRecord::cut_name(name),
         });
         if let Some(proxy) = self.proxy.get() {

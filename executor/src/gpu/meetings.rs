@@ -9,6 +9,7 @@ use super::calls::{self, Shown, Turn};
 use crate::communicator::{CallSeries, Shared};
 use crate::error::{ExecutorError, Waits};
 use crate::executor::{OrderOf, mix};
+use crate::shared::control::CallType;
 use antiphon_bootstrap::{BootstrapError, Operation};
 use antiphon_hal::Stream;
 use antiphon_types::{DataType, ReduceOp};
@@ -33,14 +34,15 @@ pub struct Meeting<'a> {
 }
 
 impl Meeting<'_> {
-    fn shape(&self) -> (u8, u8) {
-        (self.dtype as u8, self.op.map_or(0, |op| op as u8 + 1))
+    fn call_type(&self) -> CallType {
+        CallType::new(self.dtype, self.op)
     }
 
     fn fingerprint(&self) -> u64 {
         let name = self.name.bytes().map(u64::from);
-        let shape = [self.shape().0, self.shape().1].map(u64::from);
-        name.chain([self.bytes.0, self.bytes.1]).chain(shape).fold(0xC0DE_4A11, mix)
+        let CallType { dtype, op } = self.call_type();
+        let call_type = [dtype, op].map(u64::from);
+        name.chain([self.bytes.0, self.bytes.1]).chain(call_type).fold(0xC0DE_4A11, mix)
     }
 }
 
@@ -81,9 +83,9 @@ impl Gpu {
             let (turn, graphs, named, seq) = (0, true, None, 0);
             return Ok(Turn { stream, turn, graphs, named, seq, fingerprint });
         }
-        let (bytes, shape) = (meeting.bytes, meeting.shape());
+        let (bytes, call_type) = (meeting.bytes, meeting.call_type());
         let (name, order) = (meeting.name, OrderOf::Communicator);
-        let shown = Shown { fingerprint, bytes, shape, name, order };
+        let shown = Shown { fingerprint, bytes, call_type, name, order };
         Ok(self.show(shared, &mut log, stream, &shown))
     }
 }
@@ -91,7 +93,7 @@ impl Gpu {
 /// Waits for all ranks, and compares what they called.
 fn wait(shared: &Shared, turn: &Turn, meeting: &Meeting<'_>) -> Result<(), ExecutorError> {
     let (rank, seq) = (shared.rank, turn.seq);
-    let own = crate::diagnose::named(meeting.name, meeting.bytes, meeting.shape());
+    let own = crate::diagnose::named(meeting.name, meeting.bytes, meeting.call_type());
     let began = Instant::now();
     let stalled = |limit| ExecutorError::Stalled {
         rank,

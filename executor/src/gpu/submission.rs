@@ -10,6 +10,7 @@ use crate::communicator::{CallSeries, Lane, Shared};
 use crate::error::ExecutorError;
 use crate::executor::{Call, OrderOf};
 use crate::shared::arena::BlockBytes;
+use crate::shared::control::CallType;
 use antiphon_codegen::abi::Launch;
 use antiphon_hal::{Event, HalError, Stream};
 use antiphon_plan::program::CallSizes;
@@ -308,7 +309,7 @@ impl Gpu {
         let shown = Shown {
             fingerprint: call.fingerprint(recent.fingerprint),
             bytes: (call.input_bytes, call.output_bytes),
-            shape: (call.dtype as u8, call.op.map_or(0, |op| op as u8 + 1)),
+            call_type: CallType::new(call.dtype, call.op),
             name: recent.plan.name(),
             order: recent.shape.order,
         };

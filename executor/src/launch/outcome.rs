@@ -1,6 +1,7 @@
 //! Whether a launch can still finish, and what becomes of it if not.
 
 use super::*;
+use crate::shared::control::CallType;
 use crate::sync::lock;
 use antiphon_plan::program::{Area, Instruction};
 use std::sync::MutexGuard;
@@ -287,9 +288,9 @@ impl Launch<'_> {
     /// What this rank says of the launch, but for where its memory is.
     pub(super) fn record(&self) -> LaunchRecord {
         let Order { seq, chain, fingerprint, bytes, dtype, op, .. } = *self.order;
-        let shape = (dtype as u8, op.map_or(0, |op| op as u8 + 1));
+        let call_type = CallType::new(dtype, op);
         let name = LaunchRecord::cut_name(self.context.plan.name());
-        LaunchRecord { seq, chain, fingerprint, bytes, shape, name, ..LaunchRecord::default() }
+        LaunchRecord { seq, chain, fingerprint, bytes, call_type, name, ..LaunchRecord::default() }
     }
 
     /// Compares the history of launches with every peer's, at the last launch that peer has completed.

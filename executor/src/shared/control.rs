@@ -9,6 +9,7 @@
 //! tells records from such mixtures.
 
 use super::{LAYOUT_VERSION, Line};
+use antiphon_types::{DataType, ReduceOp};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -66,7 +67,7 @@ pub struct Descriptor {
     input: [AtomicU64; 2],
     output: [AtomicU64; 2],
     bytes: [AtomicU64; 2],
-    shape: AtomicU64,
+    call_type: AtomicU64,
     name: [AtomicU64; 4],
     checksum: AtomicU64,
 }
@@ -90,10 +91,26 @@ pub struct LaunchRecord {
     pub output: (u64, u64),
     /// Input and output bytes.
     pub bytes: (u64, u64),
-    /// Data type code, operator code + 1 (0: the plan's own).
-    pub shape: (u8, u8),
+    /// Data type and reduction.
+    pub call_type: CallType,
     /// The plan's name, cut to 32 bytes, for messages.
     pub name: [u8; 32],
+}
+
+/// The data type and the reduction of a call, as codes that mean the same on all ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallType {
+    /// The code of the data type.
+    pub dtype: u8,
+    /// The code of the operator + 1; 0 for the plan's own.
+    pub op: u8,
+}
+
+impl CallType {
+    /// That of a call; `op` is `None` for the plan's own.
+    pub fn new(dtype: DataType, op: Option<ReduceOp>) -> Self {
+        CallType { dtype: dtype as u8, op: op.map_or(0, |op| op as u8 + 1) }
+    }
 }
 
 impl ControlPage {
@@ -204,7 +221,7 @@ impl Descriptor {
     fn fields(&self) -> impl Iterator<Item = &AtomicU64> {
         let one = [&self.chain, &self.fingerprint, &self.arena].into_iter();
         let pairs = [&self.input, &self.output, &self.bytes].into_iter().flatten();
-        one.chain(pairs).chain([&self.shape]).chain(&self.name)
+        one.chain(pairs).chain([&self.call_type]).chain(&self.name)
     }
 }
 
@@ -233,9 +250,9 @@ fn checksum(seq: u64, words: &[u64; FIELDS]) -> u64 {
 impl LaunchRecord {
     #[inline]
     fn words(&self) -> [u64; FIELDS] {
-        let LaunchRecord { chain, fingerprint, arena, input, output, bytes, shape, name, .. } =
-            self;
-        let shape = u64::from(shape.0) | u64::from(shape.1) << 8;
+        let LaunchRecord { chain, fingerprint, arena, input, output, bytes, .. } = self;
+        let CallType { dtype, op } = self.call_type;
+        let call_type = u64::from(dtype) | u64::from(op) << 8;
         let mut words = [0; FIELDS];
         let fixed = [
             *chain,
@@ -247,10 +264,10 @@ impl LaunchRecord {
             output.1,
             bytes.0,
             bytes.1,
-            shape,
+            call_type,
         ];
         words[..10].copy_from_slice(&fixed);
-        for (word, part) in words[10..].iter_mut().zip(name.as_chunks::<8>().0) {
+        for (word, part) in words[10..].iter_mut().zip(self.name.as_chunks::<8>().0) {
             *word = u64::from_le_bytes(*part);
         }
         words
@@ -270,7 +287,7 @@ impl LaunchRecord {
             input: (words[3], words[4]),
             output: (words[5], words[6]),
             bytes: (words[7], words[8]),
-            shape: (words[9] as u8, (words[9] >> 8) as u8),
+            call_type: CallType { dtype: words[9] as u8, op: (words[9] >> 8) as u8 },
             name,
         }
     }
@@ -313,7 +330,7 @@ mod tests {
             input: (seq + 4, seq + 5),
             output: (FOREIGN, seq + 6),
             bytes: (seq + 7, u64::MAX),
-            shape: (3, 255),
+            call_type: CallType { dtype: 3, op: 255 },
             name: LaunchRecord::cut_name("a name that is longer than thirty-two bytes"),
         }
     }
