@@ -11,7 +11,7 @@ use super::context::{Called, Context};
 use crate::communicator::{Log, Shared};
 use crate::error::{ExecutorError, Wait};
 use crate::executor::{OrderOf, mix};
-use crate::shared::control::{CallType, ControlPage, LaunchRecord};
+use crate::shared::control::{CallType, ControlPage, DeviceTurn, LaunchRecord};
 use std::time::{Duration, Instant};
 
 /// How long a watch waits for word of what a rank of another node has called, and between two looks for it.
@@ -64,17 +64,17 @@ impl Gpu {
         log.chain = mix(log.chain, fingerprint);
         let (seq, (turn, graphs)) = (log.seq, log.call_on(stream));
         let named = (order == OrderOf::Communicator).then(|| log.call_by_name());
-        shared.control(shared.rank).publish(&LaunchRecord {
+        let place = DeviceTurn { stream: stream.into(), turn, graphs, named };
+        let record = LaunchRecord {
             seq,
             chain: log.chain,
             fingerprint,
-            arena: stream.into(),
-            input: (turn, graphs.into()),
-            output: (named.unwrap_or(0), 0),
             bytes,
             call_type,
             name: LaunchRecord::cut_name(name),
-        });
+            ..LaunchRecord::default()
+        };
+        shared.control(shared.rank).publish(&record.with_device_turn(place));
         if let Some(proxy) = self.proxy.get() {
             // Ranks of other nodes are told, whether the call has to do with them or not: they may call something else.
             proxy.describe(seq);
@@ -91,22 +91,25 @@ pub fn others(shared: &Shared, own: &Turn) -> Option<ExecutorError> {
     let by_name = |peer| Some((peer, other_by_name(own, mine, shared.control(peer))?));
     let found = peers().find_map(on_stream).or_else(|| peers().find_map(by_name));
     let (peer, theirs) = found?;
+    let their_stream = theirs.device_turn().stream;
     let name = |record: Option<&LaunchRecord>, stream: u64| {
-        if theirs.arena == u64::from(own.stream) {
+        if their_stream == u64::from(own.stream) {
             return in_words(record);
         }
         format!("{} on its stream {stream} by first use", in_words(record))
     };
     let called = name(mine.record(own.seq).as_ref(), own.stream.into());
-    let theirs = name(Some(&theirs), theirs.arena);
+    let theirs = name(Some(&theirs), their_stream);
     Some(ExecutorError::Mismatch { rank: shared.rank, seq: own.seq, own: called, peer, theirs })
 }
 
 /// What a peer has called in the same turn on the stream, if that is something else.
 fn other_on_stream(own: &Turn, theirs: &ControlPage) -> Option<LaunchRecord> {
     theirs.find(|record| {
+        let DeviceTurn { stream, turn, graphs, .. } = record.device_turn();
         !own.graphs
-            && (record.arena, record.input) == (own.stream.into(), (own.turn, 0))
+            && !graphs
+            && (stream, turn) == (own.stream.into(), own.turn)
             && record.fingerprint != own.fingerprint
     })
 }
@@ -116,21 +119,23 @@ fn other_on_stream(own: &Turn, theirs: &ControlPage) -> Option<LaunchRecord> {
 /// stream is compared with no other.
 fn other_by_name(own: &Turn, mine: &ControlPage, theirs: &ControlPage) -> Option<LaunchRecord> {
     let number = own.named?;
-    let other = theirs.find(|record| record.output.0 == number)?;
-    let stream = u64::from(own.stream);
-    let is_paired = has_made(theirs, stream, own.turn, own.fingerprint)
-        || has_made(mine, other.arena, other.input.0, other.fingerprint);
+    let other = theirs.find(|record| record.device_turn().named == Some(number))?;
+    let DeviceTurn { stream, turn, .. } = other.device_turn();
+    let is_paired = has_made(theirs, own.stream.into(), own.turn, own.fingerprint)
+        || has_made(mine, stream, turn, other.fingerprint);
     (other.fingerprint != own.fingerprint && !is_paired).then_some(other)
 }
 
 /// Whether a rank has made a call in a turn of a stream. If the turn is so old that the rank's page no longer has it, the rank
 /// counts as having made that call.
 fn has_made(page: &ControlPage, stream: u64, turn: u64, fingerprint: u64) -> bool {
-    let of_turn = |record: &LaunchRecord| (record.arena, record.input.0) == (stream, turn);
-    let later = |record: &LaunchRecord| record.arena == stream && record.input.0 > turn;
-    match page.find(of_turn) {
+    let turn_on_stream = |record: &LaunchRecord| {
+        let place = record.device_turn();
+        (place.stream == stream).then_some(place.turn)
+    };
+    match page.find(|record| turn_on_stream(record) == Some(turn)) {
         Some(record) => record.fingerprint == fingerprint,
-        None => page.find(later).is_some(),
+        None => page.find(|record| turn_on_stream(record).is_some_and(|its| its > turn)).is_some(),
     }
 }
 
@@ -191,14 +196,9 @@ mod tests {
         for (&(stream, is_by_name, fingerprint), seq) in rank.iter().zip(1..) {
             let (turn, _) = log.call_on(stream);
             let named = is_by_name.then(|| log.call_by_name());
-            page.publish(&LaunchRecord {
-                seq,
-                fingerprint,
-                arena: stream.into(),
-                input: (turn, 0),
-                output: (named.unwrap_or(0), 0),
-                ..LaunchRecord::default()
-            });
+            let place = DeviceTurn { stream: stream.into(), turn, graphs: false, named };
+            let record = LaunchRecord { seq, fingerprint, ..LaunchRecord::default() };
+            page.publish(&record.with_device_turn(place));
             turns.push(Turn { stream, turn, graphs: false, named, seq, fingerprint });
         }
         (page, turns)

@@ -81,13 +81,12 @@ pub struct LaunchRecord {
     pub chain: u64,
     /// Hash of this launch: plan, sizes, data type, operator.
     pub fingerprint: u64,
-    /// Region of the launch context's arena. On devices, whose arenas are told of otherwise, the number of the stream.
+    /// Region of the launch context's arena. This field and the next two hold a [`DeviceTurn`] in records of calls on devices,
+    /// whose memory is told of otherwise.
     pub arena: u64,
-    /// Region and offset of the input ([`FOREIGN`]: address in the owner's process). On devices, which call on the stream
-    /// it is, and 1 where graphs have some that nobody counts.
+    /// Region and offset of the input ([`FOREIGN`]: address in the owner's process).
     pub input: (u64, u64),
-    /// Region and offset of the output. On devices, which of the communicator's collectives by name it is, 0 for what is none;
-    /// and nothing.
+    /// Region and offset of the output.
     pub output: (u64, u64),
     /// Input and output bytes.
     pub bytes: (u64, u64),
@@ -95,6 +94,19 @@ pub struct LaunchRecord {
     pub call_type: CallType,
     /// The plan's name, cut to 32 bytes, for messages.
     pub name: [u8; 32],
+}
+
+/// The place of a call on devices among those on its stream and among the communicator's collectives by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceTurn {
+    /// The number of the stream.
+    pub stream: u64,
+    /// Its number among the calls on the stream that are not recorded into a graph.
+    pub turn: u64,
+    /// Graphs may launch others between these, which nobody counts.
+    pub graphs: bool,
+    /// Its number among the communicator's collectives by name, from 1; `None` if it is not by name.
+    pub named: Option<u64>,
 }
 
 /// The data type and the reduction of a call, as codes that mean the same on all ranks.
@@ -292,6 +304,21 @@ impl LaunchRecord {
         }
     }
 
+    /// The place of a call on devices, from its record.
+    pub fn device_turn(&self) -> DeviceTurn {
+        let (turn, graphs) = self.input;
+        let (named, _) = self.output;
+        let named = (named != 0).then_some(named);
+        DeviceTurn { stream: self.arena, turn, graphs: graphs != 0, named }
+    }
+
+    /// This record as that of a call on devices which has this place.
+    pub fn with_device_turn(self, place: DeviceTurn) -> Self {
+        let DeviceTurn { stream, turn, graphs, named } = place;
+        let (input, output) = ((turn, graphs.into()), (named.unwrap_or(0), 0));
+        LaunchRecord { arena: stream, input, output, ..self }
+    }
+
     /// The plan's name as text.
     pub fn plan_name(&self) -> String {
         let end = self.name.iter().position(|&b| b == 0).unwrap_or(self.name.len());
@@ -347,6 +374,15 @@ mod tests {
         assert_eq!(page.record(1), None, "its slot is another launch's");
         assert_eq!(page.record(3), None, "never published");
         assert_eq!(record(1).plan_name(), "a name that is longer than thirt");
+    }
+
+    #[test]
+    fn a_record_of_a_call_on_devices_has_its_place_there() {
+        for (graphs, named) in [(false, None), (false, Some(1)), (true, None), (true, Some(9))] {
+            let place = DeviceTurn { stream: 3, turn: 5, graphs, named };
+            let record = LaunchRecord::default().with_device_turn(place);
+            assert_eq!(record.device_turn(), place);
+        }
     }
 
     #[test]
