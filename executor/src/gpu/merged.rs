@@ -78,7 +78,7 @@ pub unsafe fn launch_together(members: &[Member<'_>]) -> Result<(), ExecutorErro
                 }
                 _ => {
                     // SAFETY: as this function's.
-                    if unsafe { launch_group(part)? } {
+                    if unsafe { launch_merged(part)? } {
                         continue;
                     }
                     for alone in part {
@@ -180,7 +180,7 @@ struct Prepared<'a> {
 ///
 /// # Safety
 /// As [`launch_together`].
-unsafe fn launch_group(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
+unsafe fn launch_merged(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
     let lacking = |error| members.iter().fold(error, |error, member| member.shared.lacking(error));
     for member in members {
         member.shared.takes(&**member.stream)?;
