@@ -114,7 +114,7 @@ pub enum Reader<'a> {
 }
 
 /// What one launch adds to its context.
-pub struct Given {
+pub struct PerLaunch {
     /// The send buffer.
     pub input: Seat,
     /// The receive buffer.
@@ -326,14 +326,14 @@ impl Context {
         }
     }
 
-    /// The parameter of a kernel's launch.
-    pub fn launch(
+    /// The parameter of the kernel of a launch.
+    pub fn kernel_parameter(
         &self,
         shared: &Shared,
         gpu: &Gpu,
         compiled: &Compiled,
         sized: (&OnDevice, CallSizes),
-        given: &Given,
+        per_launch: &PerLaunch,
     ) -> Launch {
         let at = |memory: &dyn Memory, offset: u64| {
             Address(memory.address().expose_provenance() as u64 + offset)
@@ -366,7 +366,7 @@ impl Context {
             multicasts: own(self.own_shape.multicasts),
             runtime: own(self.own_shape.runtime[0]),
             runtime_places: own(self.own_shape.runtime[1]),
-            own_blocks: Address(given.blocks.as_ref().map_or(0, |blocks| blocks.address())),
+            own_blocks: Address(per_launch.blocks.as_ref().map_or(0, |blocks| blocks.address())),
             links: own(self.own_shape.links),
             ways: if self.apart { own(self.own_shape.ways) } else { Address(0) },
             groups: if !self.parts.is_empty() {
@@ -382,23 +382,23 @@ impl Context {
             progress: pinned(self.pinned_shape.progress),
             marks: pinned(self.pinned_shape.marks),
             stop: Address(gpu.peers.stop_word.address()),
-            input: Address(given.input.address),
-            output: Address(given.output.address),
-            input_region: given.input.region,
-            input_offset: given.input.offset,
-            output_region: given.output.region,
-            output_offset: given.output.offset,
-            fingerprint: given.fingerprint,
+            input: Address(per_launch.input.address),
+            output: Address(per_launch.output.address),
+            input_region: per_launch.input.region,
+            input_offset: per_launch.input.offset,
+            output_region: per_launch.output.region,
+            output_offset: per_launch.output.offset,
+            fingerprint: per_launch.fingerprint,
             shape: self.cut(sizes),
             counters: self.arena_shape.counters,
-            given: given.number,
+            given: per_launch.number,
             block_count: compiled.blocks,
             rank: self.rank,
             world: shared.world,
             reader_count: self.lists.readers.1,
             behind_count: behind.1,
-            late_count: if given.late { self.lists.late.1 } else { 0 },
-            own_block_count: if given.blocks.is_some() { self.own_blocks() } else { 0 },
+            late_count: if per_launch.late { self.lists.late.1 } else { 0 },
+            own_block_count: if per_launch.blocks.is_some() { self.own_blocks() } else { 0 },
             link_count: self
                 .queue
                 .as_ref()

@@ -401,7 +401,7 @@ unsafe fn enqueue_merged(prepared: &[Prepared<'_>]) -> Result<(), ExecutorError>
     let mut blocks = 0;
     let mut launches = [Launch { first_block: NO_RANK, ..Launch::default() }; TOGETHER];
     for (place, Prepared { member, recent, ready, number }) in launches.iter_mut().zip(prepared) {
-        let launch = member.gpu.parameter(member.shared, recent, ready, *number);
+        let launch = member.gpu.kernel_parameter(member.shared, recent, ready, *number);
         *place = Launch { first_block: blocks, ..launch };
         blocks += recent.compiled.blocks;
     }

@@ -3,7 +3,7 @@
 use super::buffers::Buffers;
 use super::calls::Shown;
 use super::compiled::KernelKind;
-use super::context::{Called, Context, Given, Reader};
+use super::context::{Called, Context, PerLaunch, Reader};
 use super::words::Words;
 use super::{Gpu, Recent};
 use crate::communicator::{CallSeries, Lane, Shared};
@@ -105,7 +105,7 @@ impl Gpu {
         }
         let launching = self.underway.launching();
         let number = self.number(shared, recent, call, ready.recorded);
-        let launch = self.parameter(shared, recent, &ready, number);
+        let launch = self.kernel_parameter(shared, recent, &ready, number);
         let sent = (&ready.buffers, stream);
         // SAFETY: as this function's.
         let enqueued = unsafe { self.enqueue(recent, &launch, sent) };
@@ -199,15 +199,15 @@ impl Gpu {
         0
     }
 
-    /// What the kernel of a launch is given.
-    pub(super) fn parameter(
+    /// The parameter of the kernel of a launch.
+    pub(super) fn kernel_parameter(
         &self,
         shared: &Shared,
         recent: &Recent,
         ready: &Ready,
         number: u64,
     ) -> Launch {
-        let given = Given {
+        let per_launch = PerLaunch {
             input: ready.buffers.input,
             output: ready.buffers.output,
             fingerprint: ready.fingerprint,
@@ -216,7 +216,7 @@ impl Gpu {
             blocks: ready.blocks.clone(),
         };
         let sized = (&*recent.tables, recent.shape.sizes);
-        recent.context.launch(shared, self, &recent.compiled, sized, &given)
+        recent.context.kernel_parameter(shared, self, &recent.compiled, sized, &per_launch)
     }
 
     /// Follows a launch by the event that was put behind it, or takes its number back, if it is in no stream; what became of it.
