@@ -88,8 +88,8 @@ pub struct Context {
     own_end: Arc<dyn Event>,
     /// Comes behind launches of ranks that are one kernel. It stands for nothing else, for the other ranks may wait for it.
     merged_end: Arc<dyn Event>,
-    /// Stands for where the streams of ranks that are one kernel meet.
-    meeting: OnceLock<Arc<dyn Event>>,
+    /// Joins the streams of ranks that are one kernel.
+    join_event: OnceLock<Arc<dyn Event>>,
     /// Device memory that stands in for memory which peers cannot map.
     pub staging: Mutex<Option<Arc<dyn Memory>>>,
 }
@@ -190,7 +190,7 @@ impl Context {
         };
         Ok(Context {
             turn: Mutex::default(),
-            meeting: OnceLock::new(),
+            join_event: OnceLock::new(),
             given: AtomicU64::new(0),
             calls: Mutex::default(),
             recorded_element: AtomicU64::new(1),
@@ -234,13 +234,13 @@ impl Context {
         lock(&self.turn)
     }
 
-    /// Stands for where streams meet. Whoever has the context's turn uses it.
-    pub fn meeting(&self, device: &dyn Device) -> Result<&dyn Event, ExecutorError> {
-        if let Some(event) = self.meeting.get() {
+    /// Joins streams. Whoever has the context's turn uses it.
+    pub fn join_event(&self, device: &dyn Device) -> Result<&dyn Event, ExecutorError> {
+        if let Some(event) = self.join_event.get() {
             return Ok(&**event);
         }
         let made = device.event()?;
-        Ok(&**self.meeting.get_or_init(|| made))
+        Ok(&**self.join_event.get_or_init(|| made))
     }
 
     /// The kernel for an element type and operator, if it is there.

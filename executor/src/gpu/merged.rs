@@ -394,9 +394,9 @@ unsafe fn enqueue_merged(prepared: &[Prepared<'_>]) -> Result<(), ExecutorError>
         one.ready.buffers.copy_in(&**one.member.stream)?;
     }
     for one in elsewhere(prepared) {
-        let meeting = one.recent.context.meeting(&*one.member.gpu.device)?;
-        one.member.stream.record(meeting)?;
-        stream.wait(meeting)?;
+        let join_event = one.recent.context.join_event(&*one.member.gpu.device)?;
+        one.member.stream.record(join_event)?;
+        stream.wait(join_event)?;
     }
     let mut blocks = 0;
     let mut launches = [Launch { first_block: NO_RANK, ..Launch::default() }; TOGETHER];
@@ -429,10 +429,10 @@ fn release_others(prepared: &[Prepared<'_>]) -> Result<(), ExecutorError> {
         return Ok(());
     }
     let Prepared { member: first, recent, .. } = &prepared[0];
-    let meeting = recent.context.meeting(&*first.gpu.device)?;
-    first.stream.record(meeting)?;
+    let join_event = recent.context.join_event(&*first.gpu.device)?;
+    first.stream.record(join_event)?;
     for one in elsewhere(prepared) {
-        one.member.stream.wait(meeting)?;
+        one.member.stream.wait(join_event)?;
     }
     Ok(())
 }
