@@ -51,7 +51,7 @@ tags! {
     FAR_ARENA = 34;
     /// The memory of parcels for the receiver: its region and bytes.
     PARCELS = 35;
-    /// A word about multicast groups, which their `Said` writes and reads, and a handle behind it. The handle's descriptor goes with it.
+    /// A word about multicast groups, which `GroupMessage` writes and reads, and a handle behind it. The handle's descriptor goes with it.
     GROUP = 36;
 
     // Of calls: `communicator`.

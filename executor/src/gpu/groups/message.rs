@@ -33,7 +33,7 @@ impl Step {
 
 /// A message about groups. Handles travel behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum GroupMessage {
     /// To the lowest member: from launch `launch` on, the sender's bound area is in `region`.
     Region {
         /// What for.
@@ -75,24 +75,24 @@ pub enum Said {
     },
 }
 
-impl Said {
+impl GroupMessage {
     /// The message as bytes; what travels behind it is added by the sender.
     pub fn encode(&self) -> Vec<u8> {
         let mut words = Vec::new();
         match self {
-            Said::Region { key, launch, region } => {
+            GroupMessage::Region { key, launch, region } => {
                 words.extend([0, key.context, key.channel.into(), *launch, *region]);
             }
-            Said::Made { number, key, regions } => {
+            GroupMessage::Made { number, key, regions } => {
                 let count = regions.len() as u64;
                 words.extend([1, *number, key.context, key.channel.into(), count]);
                 words.extend(regions);
             }
-            Said::Next { number, step } => words.extend([2, *number, *step as u64]),
-            Said::Done { number, step, well } => {
+            GroupMessage::Next { number, step } => words.extend([2, *number, *step as u64]),
+            GroupMessage::Done { number, step, well } => {
                 words.extend([3, *number, *step as u64, u64::from(*well)]);
             }
-            Said::Freed { number } => words.extend([4, *number]),
+            GroupMessage::Freed { number } => words.extend([4, *number]),
         }
         words.into_iter().flat_map(u64::to_le_bytes).collect()
     }
@@ -107,24 +107,24 @@ impl Said {
         };
         let channel = |word: u64| u32::try_from(word).ok();
         let step = |word: u64| Step::ALL.get(usize::try_from(word).ok()?).copied();
-        let said = match word()? {
+        let message = match word()? {
             0 => {
                 let key = Key { context: word()?, channel: channel(word()?)? };
-                Said::Region { key, launch: word()?, region: word()? }
+                GroupMessage::Region { key, launch: word()?, region: word()? }
             }
             1 => {
                 let number = word()?;
                 let key = Key { context: word()?, channel: channel(word()?)? };
                 let count = word()?;
                 let regions = (0..count).map(|_| word()).collect::<Option<_>>()?;
-                Said::Made { number, key, regions }
+                GroupMessage::Made { number, key, regions }
             }
-            2 => Said::Next { number: word()?, step: step(word()?)? },
-            3 => Said::Done { number: word()?, step: step(word()?)?, well: word()? != 0 },
-            4 => Said::Freed { number: word()? },
+            2 => GroupMessage::Next { number: word()?, step: step(word()?)? },
+            3 => GroupMessage::Done { number: word()?, step: step(word()?)?, well: word()? != 0 },
+            4 => GroupMessage::Freed { number: word()? },
             _ => return None,
         };
-        Some((said, rest))
+        Some((message, rest))
     }
 }
 
@@ -135,25 +135,25 @@ mod tests {
     #[test]
     fn messages_are_read_as_they_were_written_and_nothing_else_is() {
         let key = Key { context: 7, channel: 2 };
-        for said in [
-            Said::Region { key, launch: 3, region: 1 << 32 },
-            Said::Made { number: 5, key, regions: vec![1, 2, 3] },
-            Said::Next { number: 5, step: Step::Drop },
-            Said::Done { number: 5, step: Step::Bind, well: true },
-            Said::Freed { number: 9 },
+        for message in [
+            GroupMessage::Region { key, launch: 3, region: 1 << 32 },
+            GroupMessage::Made { number: 5, key, regions: vec![1, 2, 3] },
+            GroupMessage::Next { number: 5, step: Step::Drop },
+            GroupMessage::Done { number: 5, step: Step::Bind, well: true },
+            GroupMessage::Freed { number: 9 },
         ] {
-            let bytes = said.encode();
+            let bytes = message.encode();
             let followed: Vec<u8> = bytes.iter().copied().chain(*b"handle").collect();
-            assert_eq!(Said::decode(&followed), Some((said, &b"handle"[..])));
+            assert_eq!(GroupMessage::decode(&followed), Some((message, &b"handle"[..])));
             for length in 0..bytes.len() {
-                assert_eq!(Said::decode(&bytes[..length]), None);
+                assert_eq!(GroupMessage::decode(&bytes[..length]), None);
             }
         }
         let word = |word: u64| word.to_le_bytes();
-        assert_eq!(Said::decode(&word(5)), None);
-        assert_eq!(Said::decode(&[word(2), word(0), word(5)].concat()), None);
+        assert_eq!(GroupMessage::decode(&word(5)), None);
+        assert_eq!(GroupMessage::decode(&[word(2), word(0), word(5)].concat()), None);
         // As many regions as it says are never taken on trust.
         let many = [word(1), word(0), word(0), word(0), word(u64::MAX)].concat();
-        assert_eq!(Said::decode(&many), None);
+        assert_eq!(GroupMessage::decode(&many), None);
     }
 }

@@ -26,7 +26,7 @@ use antiphon_codegen::abi::FOREIGN;
 use antiphon_hal::{HalError, Memory, MemoryHandle, Multicast};
 use antiphon_plan::program::{Area, Layout};
 use lists::Lists;
-use message::{Id, Key, Said, Step};
+use message::{GroupMessage, Id, Key, Step};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, Weak};
@@ -45,7 +45,7 @@ const REMEMBERED: usize = 16;
 pub struct Mail(Mutex<Vec<Letter>>);
 
 /// Who said what, with the handle that came along.
-type Letter = (u32, Said, Option<MemoryHandle>);
+type Letter = (u32, GroupMessage, Option<MemoryHandle>);
 
 impl Mail {
     /// Keeps a peer's message.
@@ -55,11 +55,12 @@ impl Mail {
         payload: &[u8],
         descriptors: Vec<OwnedFd>,
     ) -> Result<(), String> {
-        let read = Said::decode(payload);
-        let (said, blob) = read.ok_or_else(|| format!("{} bytes about a group", payload.len()))?;
+        let read = GroupMessage::decode(payload);
+        let (message, blob) =
+            read.ok_or_else(|| format!("{} bytes about a group", payload.len()))?;
         let handle = || MemoryHandle::from_blob(blob, descriptors.into_iter().next());
         let handle = (!blob.is_empty()).then(handle).transpose();
-        self.put((from, said, handle.map_err(|error| error.to_string())?))
+        self.put((from, message, handle.map_err(|error| error.to_string())?))
     }
 
     fn put(&self, letter: Letter) -> Result<(), String> {
@@ -223,7 +224,7 @@ impl Gpu {
         if self.memory_of(region).is_none_or(|memory| memory.is_borrowed()) {
             return Ok(());
         }
-        self.say(shared, part.root(), Said::Region { key: part.key, launch, region }, None)
+        self.say(shared, part.root(), GroupMessage::Region { key: part.key, launch, region }, None)
     }
 
     fn memory_of(&self, region: u64) -> Option<Arc<dyn Memory>> {
@@ -234,10 +235,10 @@ impl Gpu {
         &self,
         shared: &Shared,
         to: u32,
-        said: Said,
+        message: GroupMessage,
         handle: Option<&MemoryHandle>,
     ) -> Result<(), ExecutorError> {
-        self.is_told(shared, to, said, handle).map(drop)
+        self.is_told(shared, to, message, handle).map(drop)
     }
 
     /// Says something to a rank; whether that is still there.
@@ -245,16 +246,16 @@ impl Gpu {
         &self,
         shared: &Shared,
         to: u32,
-        said: Said,
+        message: GroupMessage,
         handle: Option<&MemoryHandle>,
     ) -> Result<bool, ExecutorError> {
         if to == shared.rank {
-            let kept = self.peers.mail.put((to, said, None));
+            let kept = self.peers.mail.put((to, message, None));
             let what = "message about a group";
             kept.map_err(|found| ExecutorError::Layout { what, peer: to, found })?;
             return Ok(true);
         }
-        let mut payload = said.encode();
+        let mut payload = message.encode();
         payload.extend(handle.map(MemoryHandle::to_blob).unwrap_or_default());
         let descriptor = handle.and_then(MemoryHandle::descriptor);
         let descriptor = descriptor.map(|descriptor| descriptor.try_clone_to_owned()).transpose();
@@ -286,8 +287,8 @@ impl Gpu {
             if letters.is_empty() {
                 break;
             }
-            for (from, said, handle) in letters {
-                self.hear(shared, groups, from, said, handle)?;
+            for (from, message, handle) in letters {
+                self.hear(shared, groups, from, message, handle)?;
             }
         }
         for context in self.contexts() {
@@ -302,7 +303,7 @@ impl Gpu {
             if group.stopping.as_mut().is_some_and(lists::Over::look) {
                 group.stopping = None;
                 let step = Step::Stop;
-                self.say(shared, root, Said::Done { number, step, well: true }, None)?;
+                self.say(shared, root, GroupMessage::Done { number, step, well: true }, None)?;
             }
         }
         let unread = groups.lists.unread();
@@ -355,8 +356,8 @@ impl Gpu {
             groups.groups.insert((shared.rank, number), group);
             for &member in part.members.iter().filter(|&&member| member != shared.rank) {
                 let (key, regions) = (part.key, regions.clone());
-                let said = Said::Made { number, key, regions };
-                self.say(shared, member, said, Some(&handle))?;
+                let message = GroupMessage::Made { number, key, regions };
+                self.say(shared, member, message, Some(&handle))?;
             }
         }
         Ok(())
@@ -367,22 +368,26 @@ impl Gpu {
         shared: &Shared,
         groups: &mut Groups,
         from: u32,
-        said: Said,
+        message: GroupMessage,
         handle: Option<MemoryHandle>,
     ) -> Result<(), ExecutorError> {
-        match said {
-            Said::Region { key, launch, region } => groups.tells.note(key, from, launch, region),
-            Said::Made { number, key, regions } => {
+        match message {
+            GroupMessage::Region { key, launch, region } => {
+                groups.tells.note(key, from, launch, region);
+            }
+            GroupMessage::Made { number, key, regions } => {
                 let joined = self.join(from, key, regions, handle.as_ref());
                 let (step, well) = (Step::Join, joined.is_some());
                 groups.groups.extend(joined.map(|group| ((from, number), group)));
-                self.say(shared, from, Said::Done { number, step, well }, None)?;
+                self.say(shared, from, GroupMessage::Done { number, step, well }, None)?;
             }
-            Said::Next { number, step } => self.take_step(shared, groups, (from, number), step)?,
-            Said::Done { number, step, well } => {
+            GroupMessage::Next { number, step } => {
+                self.take_step(shared, groups, (from, number), step)?;
+            }
+            GroupMessage::Done { number, step, well } => {
                 self.count_done(shared, groups, number, (from, step, well))?;
             }
-            Said::Freed { number } => {
+            GroupMessage::Freed { number } => {
                 let Some(group) = groups.groups.get_mut(&(shared.rank, number)) else {
                     return Ok(());
                 };
@@ -432,7 +437,7 @@ impl Gpu {
         let (root, number) = id;
         let Some(group) = groups.groups.get_mut(&id) else { return Ok(()) };
         match step {
-            // By [`Said::Made`].
+            // By [`GroupMessage::Made`].
             Step::Join => return Ok(()),
             Step::Bind => {
                 let bound = group.bind(self, shared.rank);
@@ -440,7 +445,7 @@ impl Gpu {
                     log::info!("switch channels go to each member by itself: {error}");
                 });
                 let well = well.is_ok();
-                return self.say(shared, root, Said::Done { number, step, well }, None);
+                return self.say(shared, root, GroupMessage::Done { number, step, well }, None);
             }
             Step::Use => group.used = group.bound.is_some(),
             Step::Stop | Step::Drop => group.used = false,
@@ -475,7 +480,7 @@ impl Gpu {
         }
         let Some(context) = group.context.upgrade() else { return Ok(()) };
         for &member in &context.parts[group.part].members {
-            let told = self.is_told(shared, member, Said::Next { number, step }, None)?;
+            let told = self.is_told(shared, member, GroupMessage::Next { number, step }, None)?;
             // Whoever has left does nothing any more.
             if let (false, Some(lead)) = (told, &mut group.lead) {
                 lead.done.insert(member);
@@ -528,7 +533,7 @@ impl Gpu {
             let Some((memory, _)) = &group.bound else { continue };
             if !group.freed && memory.strong_count() <= bindings[&address(memory)] {
                 group.freed = true;
-                self.say(shared, root, Said::Freed { number }, None)?;
+                self.say(shared, root, GroupMessage::Freed { number }, None)?;
             }
         }
         Ok(())
