@@ -5,7 +5,7 @@ use super::{Collectives, NOWHERE, argument};
 use crate::communicator::nodes;
 use crate::error::ExecutorError;
 use crate::executor::Call;
-use crate::gpu::Meeting;
+use crate::gpu::CodedCallCheck;
 use crate::plan_cache::LoadedPlan;
 use crate::registry::{CodeCall, RegisteredCode};
 use crate::selection::order::panicked;
@@ -114,9 +114,9 @@ impl Collectives {
         let queue = &stream.map_or_else(|| self.own_stream(), |own| Ok(Arc::clone(own)))?;
         let &Coded { dtype, op, .. } = coded;
         let code = &coded.code.with_version();
-        let meeting = Meeting { name: &coded.name(), code, bytes: coded.bytes, dtype, op };
+        let check = CodedCallCheck { name: &coded.name(), code, bytes: coded.bytes, dtype, op };
         let shared = &self.communicator().shared;
-        gpu.meet(shared, &**queue, &meeting)?;
+        gpu.check_coded_call(shared, &**queue, &check)?;
         // SAFETY: as this function's.
         gpu.in_lane(shared, &**queue, || unsafe { self.enter(coded, Some(queue)) })?;
         match stream {

@@ -1,6 +1,7 @@
-//! Meetings of all ranks before code runs: on the host, beside whatever their streams do.
+//! The check of calls that code serves: before the code runs, all ranks compare what they call. They do so on the host, beside
+//! whatever their streams do.
 //!
-//! A meeting launches nothing, so that it is no part of a graph that its stream is recorded into. It has a number and a turn on its
+//! A check launches nothing, so that it is no part of a graph that its stream is recorded into. It has a number and a turn on its
 //! stream as launches have, by which a rank that called something else is found before the time limit. While the stream is recorded it
 //! has neither, and the ranks tell each other which of the calls that they record code makes.
 
@@ -18,9 +19,9 @@ use std::time::{Duration, Instant};
 /// Between two looks at what the other ranks called.
 const TICK: Duration = Duration::from_millis(20);
 
-/// What a rank calls, which all ranks of a meeting compare.
+/// What a rank calls, which all ranks compare.
 #[derive(Clone, Copy, Debug)]
-pub struct Meeting<'a> {
+pub struct CodedCallCheck<'a> {
     /// What is called.
     pub name: &'a str,
     /// The code that makes the call, as ranks name it that make it by something else.
@@ -33,7 +34,7 @@ pub struct Meeting<'a> {
     pub op: Option<ReduceOp>,
 }
 
-impl Meeting<'_> {
+impl CodedCallCheck<'_> {
     fn call_type(&self) -> CallType {
         CallType::new(self.dtype, self.op)
     }
@@ -47,58 +48,58 @@ impl Meeting<'_> {
 }
 
 impl Gpu {
-    /// Returns once all ranks have come to the same meeting, each with its stream in the place that the call has there.
+    /// Returns once all ranks have come to the same check, each with its stream in the place that the call has there.
     ///
     /// # Errors
     /// [`Mismatch`](ExecutorError::Mismatch) where ranks called different things, what ended the communicator, or
     /// [`Stalled`](ExecutorError::Stalled) when the time limit has passed: all of these break it.
-    pub fn meet(
+    pub fn check_coded_call(
         &self,
         shared: &Shared,
         stream: &dyn Stream,
-        meeting: &Meeting<'_>,
+        check: &CodedCallCheck<'_>,
     ) -> Result<(), ExecutorError> {
         shared.check()?;
         shared.takes(stream)?;
-        let turn = self.turn(shared, stream, meeting)?;
-        wait(shared, &turn, meeting).inspect_err(|error| shared.end(error.clone()))
+        let turn = self.turn(shared, stream, check)?;
+        wait(shared, &turn, check).inspect_err(|error| shared.end(error.clone()))
     }
 
-    /// Numbers a meeting, and shows it to the peers.
+    /// Numbers a check, and shows it to the peers.
     fn turn(
         &self,
         shared: &Shared,
         stream: &dyn Stream,
-        meeting: &Meeting<'_>,
+        check: &CodedCallCheck<'_>,
     ) -> Result<Turn, ExecutorError> {
         let recorded = stream.is_capturing()?;
-        let fingerprint = meeting.fingerprint();
+        let fingerprint = check.fingerprint();
         let mut log = shared.log();
         let stream = log.lane(shared.lane(stream.id(), recorded));
         if recorded {
             // As a launch that is recorded.
             log.record_on(stream);
             drop(log);
-            shared.count_by_code(CallSeries::Recorded, meeting.code);
+            shared.count_by_code(CallSeries::Recorded, check.code);
             let (turn, graphs, named, seq) = (0, true, None, 0);
             return Ok(Turn { stream, turn, graphs, named, seq, fingerprint });
         }
-        let (bytes, call_type) = (meeting.bytes, meeting.call_type());
-        let (name, order) = (meeting.name, OrderOf::Communicator);
+        let (bytes, call_type) = (check.bytes, check.call_type());
+        let (name, order) = (check.name, OrderOf::Communicator);
         let shown = Shown { fingerprint, bytes, call_type, name, order };
         Ok(self.show(shared, &mut log, stream, &shown))
     }
 }
 
 /// Waits for all ranks, and compares what they called.
-fn wait(shared: &Shared, turn: &Turn, meeting: &Meeting<'_>) -> Result<(), ExecutorError> {
+fn wait(shared: &Shared, turn: &Turn, check: &CodedCallCheck<'_>) -> Result<(), ExecutorError> {
     let (rank, seq) = (shared.rank, turn.seq);
-    let own = crate::diagnose::named(meeting.name, meeting.bytes, meeting.call_type());
+    let own = crate::diagnose::named(check.name, check.bytes, check.call_type());
     let began = Instant::now();
     let stalled = |limit| ExecutorError::Stalled {
         rank,
         seq,
-        plan: meeting.name.to_owned(),
+        plan: check.name.to_owned(),
         limit,
         waits: Waits(calls::last(shared)),
     };
