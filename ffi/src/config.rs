@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn structures_of_other_versions_are_read_or_refused() {
-        for struct_size in [0, 8, FIRST - 1, 4097, u64::MAX] {
+        for struct_size in [0, 8, FIRST - 1, FIRST + 4, 4097, u64::MAX] {
             let text = read(&antiphon_config { struct_size, ..config() }).unwrap_err().text;
             assert!(text.contains("ANTIPHON_CONFIG_INIT"), "{text}");
         }

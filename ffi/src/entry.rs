@@ -150,9 +150,10 @@ pub(crate) unsafe fn structure<T: Structure>(at: *const T, none: T) -> Result<T,
     }
     // SAFETY: the structure begins with its size in every version.
     let size = unsafe { at.cast::<u64>().read() };
-    if !(first..=MOST).contains(&size) {
+    // A structure ends with a whole pointer or number in every version.
+    if !(first..=MOST).contains(&size) || !size.is_multiple_of(8) {
         return Err(Failure::argument(format!(
-            "cannot read `{name}`: saw a struct_size of {size}, allowed {first} or more; begin with {init}"
+            "cannot read `{name}`: saw a struct_size of {size}, allowed multiples of 8 from {first} on; begin with {init}"
         )));
     }
     let known = size_of::<T>();

@@ -58,7 +58,8 @@ struct Left;
 
 impl Drop for Left {
     fn drop(&mut self) {
-        drop(take());
+        let left = take();
+        finalize::take_back(&left.last);
     }
 }
 

@@ -43,6 +43,15 @@ public:
         std::printf("late: ok\n");
     }
 
+    // A thread that ends in a group has finalized nothing.
+    void leaves_a_group() const {
+        std::thread([this] {
+            OK(ncclGroupStart());
+            OK(ncclCommFinalize(comms_[0]));
+        }).join();
+        sums();
+    }
+
     void sums() const {
         const int32_t own = 1;
         std::array<int32_t, world> sum = {};
@@ -72,7 +81,7 @@ Owner& of_thread() {
 
 int main() {
     alarm(120);
-    std::thread([] { of_thread().sums(); }).join();
+    std::thread([] { of_thread().leaves_a_group(); }).join();
     of_thread().sums();
     of_program().sums();
     return EXIT_SUCCESS;
