@@ -164,6 +164,9 @@ pub(crate) enum FrameError {
     Missing { promised: usize, arrived: usize },
 }
 
+/// Bytes that are kept for what arrives next.
+const KEPT: usize = 1 << 20;
+
 /// What has arrived on one link and is not yet a whole frame.
 #[derive(Debug, Default)]
 pub(crate) struct Inbound {
@@ -177,6 +180,8 @@ impl Inbound {
     pub fn feed(&mut self, bytes: &[u8], descriptors: impl IntoIterator<Item = OwnedFd>) {
         if self.taken > 0 && self.taken == self.bytes.len() {
             self.bytes.clear();
+            // Nobody needs again what one large exchange took.
+            self.bytes.shrink_to(KEPT);
             self.taken = 0;
         }
         self.bytes.extend_from_slice(bytes);

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -139,6 +139,14 @@ impl Proxy {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+        // Before anything is kept for ever.
+        let (hand_over, comes) = mpsc::channel::<&'static Proxy>();
+        let run = move || {
+            if let Ok(proxy) = comes.recv() {
+                proxy.run()
+            }
+        };
+        thread::Builder::new().name("antiphon-proxy".to_owned()).spawn(run)?;
         // Never freed: the thread lasts as long as the process.
         let proxy: &'static Proxy = Box::leak(Box::new(Proxy {
             pid: std::process::id(),
@@ -148,7 +156,8 @@ impl Proxy {
             links: Mutex::new(HashMap::new()),
             visits: Mutex::new(Visits { tokens: Vec::new(), ticking: false }),
         }));
-        thread::Builder::new().name("antiphon-proxy".to_owned()).spawn(|| proxy.run())?;
+        // The thread has the other end.
+        let _ = hand_over.send(proxy);
         Ok(proxy)
     }
 
