@@ -66,7 +66,8 @@ const WIRES: &str = "wires";
 /// One rank's end of a group of ranks that make calls together.
 ///
 /// All ranks must make the same launches and splits in the same order; ranks that differ get an error that says so. Clones
-/// are the same end. When the last one is dropped, this rank leaves the group.
+/// are the same end. When the last one is dropped, this rank leaves the group; in a process that was forked from the one that
+/// made it, dropping it does nothing.
 #[derive(Clone)]
 pub struct Communicator {
     pub(crate) shared: Arc<Shared>,
@@ -451,6 +452,12 @@ fn form(
     joins.into_iter().map(Settled::finish).collect()
 }
 
+/// Changes a number that peers look at now and then. Of two threads that do at once, one may be lost: it has changed all the same.
+#[inline]
+fn count_up(line: &crate::shared::Line) {
+    line.0.store(line.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+}
+
 fn garbled(peer: u32, bytes: usize) -> ExecutorError {
     ExecutorError::Layout { what: "greeting", peer, found: format!("{bytes} bytes") }
 }
@@ -473,6 +480,17 @@ impl Shared {
         let near = self.peers.iter().filter(|peer| peer.same_node);
         let passing = near.map(|peer| self.control(peer.rank).passing.0.load(Ordering::Relaxed));
         passing.fold(0, u64::wrapping_add)
+    }
+
+    /// Notes that a launch of this rank has moved.
+    #[inline]
+    pub fn note_moved(&self) {
+        count_up(&self.control(self.rank).moved);
+    }
+
+    /// Notes that a link of this rank has moved something, perhaps for who waits for this rank.
+    pub fn note_passing(&self) {
+        count_up(&self.control(self.rank).passing);
     }
 
     /// The verdicts that the ranks of this node share: those in the page of its lowest rank.
@@ -587,6 +605,15 @@ impl Shared {
         // one did.
         let how = if self.failure.bereavement().is_some() { BROKEN } else { LEFT };
         self.control(self.rank).left.0.store(how, Ordering::Release);
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        // Of the process that this one was forked from: whatever is said or closed here peers take for that one's.
+        if self.is_inherited() {
+            std::mem::forget(Arc::clone(&self.shared));
+        }
     }
 }
 

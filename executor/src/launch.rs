@@ -91,9 +91,12 @@ unsafe impl Sync for QueuedLaunch {}
 
 /// A wait that was found to make no progress.
 pub struct Stalled {
+    /// Since when the rank's position has not changed.
     late: Late,
-    /// The rank's position, which has not changed since it was first found so.
     position: u64,
+    /// What others move that the launch may wait for has not changed since then, either.
+    still: Instant,
+    around: u64,
 }
 
 /// What came of a poll.
@@ -242,13 +245,17 @@ impl Launch<'_> {
                     Stepped::Complete => return Ok(Polled::Complete),
                     Stepped::Progress => {
                         waiter.progressed();
+                        shared.note_moved();
                         if shared.failed() {
                             let error = self.broken(state);
                             return self.unless_it_came(state, &links, error);
                         }
                         continue;
                     }
-                    Stepped::Carried => continue,
+                    Stepped::Carried => {
+                        shared.note_moved();
+                        continue;
+                    }
                     Stepped::Blocked(blocked) => blocked,
                 }
             } else {
@@ -301,6 +308,9 @@ impl Launch<'_> {
         let driven = self.drive(state);
         // What was posted goes out, and what came in may unblock.
         let moved = links.progress();
+        if moved {
+            self.shared.note_passing();
+        }
         let blocked = match driven? {
             Driven::Progress => return Ok(Stepped::Progress),
             Driven::Blocked(blocked) => blocked,

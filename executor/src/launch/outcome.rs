@@ -36,9 +36,18 @@ impl Launch<'_> {
         if let Some(peer) = self.deserter(state) {
             return Err(shared.deserted(peer, self.doing(state)));
         }
-        // Progress of this launch, of those before it, and of what peers are to pass on.
-        let position =
-            self.progress_of(state).wrapping_add(state.begun).wrapping_add(shared.passing());
+        // Progress of this launch and of those before it; and of what peers are to pass on, or of the launches, on whatever
+        // streams, that a peer must complete before this one begins.
+        let position = self.progress_of(state).wrapping_add(state.begun);
+        let around = shared.passing().wrapping_add(match blocked {
+            Blocked::Behind(peer) => {
+                let page = shared.control(peer);
+                let words =
+                    [&page.moved, &page.completed].map(|word| word.0.load(Ordering::Relaxed));
+                words[0].wrapping_add(words[1])
+            }
+            _ => 0,
+        });
         let mut waits = self.waits();
         let stalled = match &mut state.active {
             Some(active) if active.seq == self.order.seq => &mut active.stalled,
@@ -46,7 +55,10 @@ impl Launch<'_> {
         };
         match stalled {
             Some(stalled) if stalled.position == position => {
-                let waited = stalled.late.waited(now);
+                if stalled.around != around {
+                    (stalled.around, stalled.still) = (around, now);
+                }
+                let waited = now.saturating_duration_since(stalled.still);
                 let limit = shared.options.timeout.filter(|&limit| waited >= limit);
                 // A launch that waits for its turn is not reported: the launch before it is.
                 let overdue = stalled.late.due(now).filter(|_| blocked != Blocked::Turn);
@@ -58,7 +70,10 @@ impl Launch<'_> {
                     state.word = Some(diagnose::goes_on(&self.stalled(state, waited, blocked)));
                 }
             }
-            _ => *stalled = Some(Stalled { late: Late::new(now), position }),
+            _ => {
+                let late = Late::new(now);
+                *stalled = Some(Stalled { late, position, still: now, around });
+            }
         }
         Ok(())
     }

@@ -39,7 +39,7 @@ fn work_after(
     let stalled = state.active.as_mut().and_then(|active| active.stalled.as_mut());
     let since = waited.and_then(|waited| Instant::now().checked_sub(waited));
     if let (Some(stalled), Some(since)) = (stalled, since) {
-        stalled.late = Late::new(since);
+        (stalled.late, stalled.still) = (Late::new(since), since);
     }
     launch.borrowed().work(&mut state, Effort::Wait)?;
     Ok(state.word.take())
@@ -227,6 +227,40 @@ fn a_launch_waits_as_long_as_what_its_peer_is_to_pass_on_moves() {
     }
     let error = work_after(&launch, Some(limit)).unwrap_err();
     assert!(matches!(error, ExecutorError::Stalled { .. }), "{error}");
+}
+
+/// More launches may be under way, on other streams, than descriptors are kept of.
+#[test]
+fn a_launch_waits_for_one_of_another_stream_as_long_as_that_one_moves() {
+    let limit = Duration::from_secs(60);
+    let (ranks, executor, plan) = two(signal("long"), limit);
+    let peer = Executor::new(&ranks[1]);
+    let (input, mut output) = ([7; 4], [0; 4]);
+    let call = call(&plan, &input, &mut output);
+    let both = |stream| [&executor, &peer].map(|rank| rank.queued(&call, Some(stream)).unwrap());
+    let [_first, _not_begun] = both(1);
+    for _ in 2..=RING {
+        let mut over = [false; 2];
+        let launches = both(2);
+        while over != [true; 2] {
+            over = [0, 1]
+                .map(|rank: usize| over[rank] || launches[rank].advance(Effort::Try).unwrap());
+        }
+    }
+    let behind = executor.queued(&call, Some(2)).unwrap();
+    let wait = |waited: Duration| {
+        let since = Instant::now().checked_sub(waited).unwrap();
+        if let Some(stalled) = &mut *crate::sync::lock(&behind.waiting) {
+            (stalled.late, stalled.still) = (Late::new(since), since);
+        }
+        behind.borrowed().work(&mut behind.context.state(), Effort::Wait)
+    };
+    assert!(matches!(wait(Duration::ZERO), Ok(Polled::Pending)));
+    for _ in 0..3 {
+        ranks[0].shared.note_moved();
+        assert!(matches!(wait(limit), Ok(Polled::Pending)));
+    }
+    assert!(matches!(wait(limit), Err(ExecutorError::Stalled { .. })));
 }
 
 /// The caller has its buffers back then, and peers that have yet to hear of the failure would write to them.

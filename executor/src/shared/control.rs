@@ -47,6 +47,8 @@ pub struct ControlPage {
     /// Changes while what the owner is to pass on comes to it, or its proxy moves what kernels asked for: progress for who waits for
     /// that.
     pub passing: Line,
+    /// Changes while some launch of the owner moves: progress for who waits until the owner has completed it.
+    pub moved: Line,
     /// In mirrors alone: by the slots of the descriptors, the last launch whose blocks are all done on the owner. All that they
     /// posted to the mirror's rank has landed.
     through: [AtomicU64; RING as usize],
