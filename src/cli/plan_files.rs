@@ -47,7 +47,7 @@ pub fn show(file: &Path, rank: Option<u32>, picture: &PictureArgs) -> Result<Exi
 pub fn convert(file: &Path, output: Option<&Path>, pretty: bool) -> Result<ExitCode, CliError> {
     let plan = plans::load(file)?.plan;
     let text = plans::to_text(&plan, pretty);
-    match output.filter(|path| *path != "-") {
+    match output.filter(|path| path.as_os_str() != "-") {
         None => print_line(text.trim_end())?,
         Some(path) => fs::write(path, text.trim_end().to_owned() + "\n")
             .map_err(|source| CliError::Write { what: path.display().to_string(), source })?,

@@ -120,11 +120,13 @@ fn command(step: &Step) -> Result<Command> {
 }
 
 /// A word of a command line: `{target}` is where cargo builds, `{venv}` the Python of [`tools::PYTHON`], `{nvrtc}` that of
-/// [`tools::NVRTC`], `{torch}` where [`tools::TORCH`] is, `{path}` where programs are looked for.
+/// [`tools::NVRTC`], `{torch}` where [`tools::TORCH`] is, `{oldest}` the version of Rust of the manifests, `{path}` where programs
+/// are looked for.
 fn filled(word: &str) -> String {
     let target = repo::target_dir().to_string_lossy().into_owned();
     let path = std::env::var("PATH").unwrap_or_default();
-    word.replace("{venv}", "{target}/python")
+    word.replace("{oldest}", env!("CARGO_PKG_RUST_VERSION"))
+        .replace("{venv}", "{target}/python")
         .replace("{nvrtc}", "{target}/nvrtc")
         .replace("{torch}", "{target}/torch")
         .replace("{target}", &target)

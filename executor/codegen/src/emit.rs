@@ -270,12 +270,13 @@ impl Body<'_> {
         let (depth, inner) = (self.depth, self.depth + 1);
         match node {
             Node::Step(code, _) => self.step(code, at),
-            Node::Times(times, body) if let Some(call) = Call::each(body, *times) => {
-                let (o, w) = (format!("o{depth} + {at}"), format!("w{depth}"));
-                let text = call.text(&o, &call.numbers(), &w);
-                self.line(format_args!("{text};"));
-            }
             Node::Times(times, body) => {
+                if let Some(call) = Call::each(body, *times) {
+                    let (o, w) = (format!("o{depth} + {at}"), format!("w{depth}"));
+                    let text = call.text(&o, &call.numbers(), &w);
+                    self.line(format_args!("{text};"));
+                    return;
+                }
                 let stride: u32 = body.iter().map(Node::operands).sum();
                 self.line(format_args!(
                     "for (u32 i{inner} = 0; i{inner} < {times}; ++i{inner}) {{"

@@ -341,7 +341,7 @@ impl ControlPage {
     /// One that nobody has written to.
     pub fn blank() -> Box<ControlPage> {
         // SAFETY: a control page is all atomics, for which zero is a value.
-        unsafe { Box::<ControlPage>::new_zeroed().assume_init() }
+        Box::new(unsafe { std::mem::zeroed() })
     }
 }
 

@@ -68,6 +68,23 @@ pub(super) const STEPS: &[Step] = &[
         environment: &[],
         needs: &[],
     },
+    // What users build, as they build it; warnings of compilers of that age are no failures.
+    Step {
+        name: "check with the oldest Rust that is promised",
+        program: Program::Cargo,
+        arguments: &[
+            "+{oldest}",
+            "check",
+            "-pantiphon",
+            "-pantiphon-ffi",
+            "-pantiphon-nccl",
+            "-pantiphon-python",
+            "-pxtask",
+            "-Fantiphon/cuda,antiphon/half",
+        ],
+        environment: &[("CARGO_TARGET_DIR", "target/oldest")],
+        needs: &[OLDEST],
+    },
     // Both vendors at once. Needs no GPU: HIP is there for its headers and its run-time compiler.
     Step {
         name: "lint the ROCm backend",

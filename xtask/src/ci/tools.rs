@@ -19,6 +19,14 @@ pub(super) const NIGHTLY: Tool = Tool {
     probe: &["cargo", "+nightly", "--version"],
 };
 
+/// The oldest Rust that the manifests say builds this.
+pub(super) const OLDEST: Tool = Tool {
+    name: "the oldest toolchain",
+    installable: false,
+    install: &["rustup", "toolchain", "install", "{oldest}", "--profile", "minimal"],
+    probe: &["cargo", "+{oldest}", "--version"],
+};
+
 pub(super) const MIRI: Tool = Tool {
     name: "Miri",
     installable: false,
