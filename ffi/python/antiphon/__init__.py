@@ -7,12 +7,13 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
 from antiphon import _aliases
 
+# In the place of that of typing, whose import takes several times as long as all of this.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     # Imported `as` themselves, so that type checkers take them for names of the package.
     from antiphon import (
         code as code,
@@ -120,6 +121,8 @@ __all__ = ["__version__", *sorted(_HOMES), *sorted(_MODULES)]
 
 
 def __getattr__(name: str) -> Any:
+    import importlib
+
     if name in _MODULES:
         return importlib.import_module(f"antiphon.{name}")
     if name in _HOMES:

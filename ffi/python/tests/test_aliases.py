@@ -4,8 +4,11 @@ import importlib
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
+
+import antiphon
 
 ALIASES = {
     "mscclpp.language.channel": "antiphon.language.channel",
@@ -139,12 +142,19 @@ def test_nor_one_that_a_later_finder_has(tmp_path):
     assert python(code, tmp_path) == ["theirs"]
 
 
-def test_importing_the_package_imports_little(tmp_path):
+def test_importing_the_package_imports_little():
+    """Whenever a Python of this environment starts, `antiphon.pth` does."""
     code = """
-        import sys, antiphon
-        print(*sorted(name for name in sys.modules if name.startswith("antiphon")))
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        before = set(sys.modules)
+        import antiphon
+        print(*sorted(set(sys.modules) - before))
     """
-    assert python(code, tmp_path) == ["antiphon", "antiphon._aliases"]
+    # Without what other packages have imported when Python starts.
+    command = [sys.executable, "-I", "-S", "-c", textwrap.dedent(code), Path(antiphon.__file__).parents[1]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["__future__", "antiphon", "antiphon._aliases"]
 
 
 def test_python_m_runs_under_an_alias(tmp_path):
