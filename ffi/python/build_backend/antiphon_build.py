@@ -1,8 +1,8 @@
 """How the package is built: by maturin, with libantiphon.so beside the extension module.
 
-A build backend of PEP 517, which passes everything on to maturin's. Before a wheel is made it has cargo build the library of
-the C interface, and puts it into the package's folder, from where maturin takes it. cargo builds into CARGO_TARGET_DIR
-where that is set.
+A build backend of PEP 517, which passes all that has to do with wheels on to maturin's. Before a wheel is made it has cargo build
+the library of the C interface, and puts it into the package's folder, from where maturin takes it. cargo builds into
+CARGO_TARGET_DIR where that is set.
 """
 
 import json
@@ -13,9 +13,7 @@ from pathlib import Path
 
 import maturin
 from maturin import (
-    build_sdist,
     get_requires_for_build_editable,
-    get_requires_for_build_sdist,
     get_requires_for_build_wheel,
     prepare_metadata_for_build_editable,
     prepare_metadata_for_build_wheel,
@@ -26,7 +24,6 @@ __all__ = [
     "build_sdist",
     "build_wheel",
     "get_requires_for_build_editable",
-    "get_requires_for_build_sdist",
     "get_requires_for_build_wheel",
     "prepare_metadata_for_build_editable",
     "prepare_metadata_for_build_wheel",
@@ -48,6 +45,14 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
     """The wheel that points here, where the library is, too."""
     put_library()
     return maturin.build_editable(wheel_directory, config_settings, metadata_directory)
+
+
+def build_sdist(sdist_directory, config_settings=None):
+    """None: the package's folder has no sources of the library, which is of the workspace around it."""
+    raise SystemExit(
+        "cannot build a source distribution of antiphon: the library that it would have to carry is built from a clone of the "
+        "repository; build a wheel there: `pip wheel ./ffi/python`, or `python -m build --wheel ffi/python`"
+    )
 
 
 def put_library():
