@@ -68,7 +68,7 @@ const WAYS: [Way; 5] = [
         name: "NCCL's interface: the same installation, a program linked with it, started with `LD_PRELOAD`",
         script: r#"cargo xtask install --prefix "$NEW"
             gcc examples/nccl/all_reduce.c -o program -L"$NEW/lib/nccl" -lnccl
-            ANTIPHON_DEVICE=host LD_LIBRARY_PATH=$NEW/lib/nccl LD_PRELOAD=$NEW/lib/libantiphon_nccl.so ./program"#,
+            ANTIPHON_DEVICE=host LD_LIBRARY_PATH=$NEW/lib/nccl LD_PRELOAD=$NEW/lib/nccl/libantiphon_nccl.so ./program"#,
     },
     Way {
         name: "Python: `pip install ./ffi/python numpy` in a virtual environment, two processes",
@@ -189,7 +189,7 @@ mod tests {
             "cmake --build build",
             "build/client 3",
             "gcc examples/nccl/all_reduce.c -o program -L$HOME/antiphon/lib/nccl -lnccl",
-            "ANTIPHON_DEVICE=host LD_LIBRARY_PATH=$HOME/antiphon/lib/nccl LD_PRELOAD=$HOME/antiphon/lib/libantiphon_nccl.so ./program",
+            "ANTIPHON_DEVICE=host LD_LIBRARY_PATH=$HOME/antiphon/lib/nccl LD_PRELOAD=$HOME/antiphon/lib/nccl/libantiphon_nccl.so ./program",
             "pip install ./ffi/python numpy",
             "antiphon = { path = ",
             "cargo run -q",

@@ -67,11 +67,12 @@ pub fn run(options: &Options) -> Result<()> {
     link(&shared, &prefix.join("lib").join(&soname))?;
     link(&soname, &prefix.join("lib/libantiphon.so"))?;
     copy(&built.join("libantiphon_c.a"), &prefix.join("lib/libantiphon.a"))?;
-    // In a folder of its own: who looks for libraries in lib means NCCL, if it is there.
-    copy(&built.join("libantiphon_nccl.so"), &prefix.join("lib/libantiphon_nccl.so"))?;
-    parents(&prefix.join("lib/nccl/libnccl.so"))?;
-    link("../libantiphon_nccl.so", &prefix.join("lib/nccl/libnccl.so.2"))?;
-    link("libnccl.so.2", &prefix.join("lib/nccl/libnccl.so"))?;
+    // In a folder of its own: who looks for libraries in lib means NCCL, if it is there. By whatever name it lay there, ldconfig
+    // would call it libnccl.so.2.
+    copy(&built.join("libantiphon_nccl.so"), &prefix.join("lib/nccl/libnccl.so.2"))?;
+    for name in ["libnccl.so", "libantiphon_nccl.so"] {
+        link("libnccl.so.2", &prefix.join("lib/nccl").join(name))?;
+    }
     copy(&built.join("antiphon"), &prefix.join("bin/antiphon"))?;
     let values = [
         ("@VERSION@", env!("CARGO_PKG_VERSION")),

@@ -10,6 +10,9 @@ use xtask::{install, repo};
 /// Set where the tools must be there.
 const NEEDS: &str = "ANTIPHON_NEEDS_C_TOOLS";
 
+/// Not on the path of users who are not root.
+const LDCONFIG: &str = "/sbin/ldconfig";
+
 /// A folder that goes with its owner.
 struct Folder(PathBuf);
 
@@ -72,7 +75,7 @@ fn in_the_place_of_nccl(folder: &Path, library: &Path) {
     let mut gcc = Command::new("gcc");
     gcc.arg(repo::root().join("examples/nccl/all_reduce.c")).arg("-o").arg(&program);
     run(gcc.arg("-L").arg(&own).arg("-lnccl"));
-    let preloaded = library.join("libantiphon_nccl.so");
+    let preloaded = own.join("libantiphon_nccl.so");
     for (name, value) in [("LD_LIBRARY_PATH", own), ("LD_PRELOAD", preloaded)] {
         let mut command = Command::new(&program);
         // It finds libantiphon.so by itself.
@@ -83,6 +86,15 @@ fn in_the_place_of_nccl(folder: &Path, library: &Path) {
             assert!(text.contains(&format!("rank {rank} of 2: every element is 3")), "{text}");
         }
     }
+}
+
+/// A system that looks for libraries in the folder does not take this one for NCCL.
+fn ldconfig_sees_no_nccl(library: &Path) {
+    run(Command::new(LDCONFIG).arg("-n").arg(library));
+    let entries = fs::read_dir(library).expect("the folder").flatten();
+    let names: Vec<_> = entries.map(|entry| said(entry.file_name().as_encoded_bytes())).collect();
+    assert!(names.iter().any(|name| name.starts_with("libantiphon.so.")), "{names:?}");
+    assert!(!names.iter().any(|name| name.starts_with("libnccl")), "{names:?}");
 }
 
 /// The command lines of the README's ways in, but for the first, which installs, typed as they stand there.
@@ -240,6 +252,9 @@ fn an_installed_library_is_found_and_used() {
         }
     }
 
+    if is_there(LDCONFIG) {
+        ldconfig_sees_no_nccl(&library);
+    }
     if is_there("gcc") {
         in_the_place_of_nccl(&folder.0, &library);
     }

@@ -4,7 +4,6 @@ use crate::failure::{Failure, Result};
 use crate::types::UniqueId;
 use std::ffi::{CStr, CString, OsString, c_char, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
 use std::sync::OnceLock;
 
 /// Says where it is, unless the process has one already.
@@ -172,12 +171,15 @@ fn find() -> std::result::Result<Library, String> {
         return take(open(path.as_bytes(), 0)?)
             .map_err(|why| format!("{} ({PATH_VARIABLE}): {why}", path.to_string_lossy()));
     }
-    // By the name libnccl.so.2 it may be a link elsewhere.
+    // By any of its names it may be a link elsewhere.
     let own = own_file().and_then(|own| std::fs::canonicalize(own).ok());
-    let beside = own.as_deref().and_then(Path::parent);
-    for name in [SONAME, "libantiphon.so"] {
-        if let Some(path) = beside.map(|folder| folder.join(name)).filter(|path| path.exists()) {
-            return take(open(path.as_os_str().as_bytes(), 0)?);
+    // What is installed is in a folder of its own, in that of the library.
+    for folder in own.iter().flat_map(|own| own.ancestors().skip(1).take(2)) {
+        for name in [SONAME, "libantiphon.so"] {
+            let path = folder.join(name);
+            if path.exists() {
+                return take(open(path.as_os_str().as_bytes(), 0)?);
+            }
         }
     }
     let library = open(SONAME.as_bytes(), 0).map_err(|why| {
