@@ -7,6 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use serde_json::Value;
 
 use crate::{Error, Result, repo};
 
@@ -47,12 +48,12 @@ pub fn abi() -> Result<(u32, u32)> {
 pub fn run(options: &Options) -> Result<()> {
     let mut build = repo::cargo();
     build.args(["build", "-p", "antiphon-ffi", "-p", "antiphon-nccl", "-p", "antiphon"]);
-    build.args(["--lib", "--bin", "antiphon"]);
+    build.args(["--lib", "--bin", "antiphon", "--message-format=json-render-diagnostics"]);
     if !options.debug {
         build.arg("--release");
     }
-    repo::stream("build the library", &mut build)?;
-    let built = repo::target_dir().join(if options.debug { "debug" } else { "release" });
+    let messages = repo::stdout("build the library", &mut build)?;
+    let built = |name: &str| built(&messages, name);
     let (major, minor) = abi()?;
     let (soname, shared) =
         (format!("libantiphon.so.{major}"), format!("libantiphon.so.{major}.{minor}"));
@@ -63,17 +64,17 @@ pub fn run(options: &Options) -> Result<()> {
         let include = repo::root().join("ffi/include");
         copy(&include.join(header), &prefix.join("include").join(header))?;
     }
-    copy(&built.join("libantiphon_c.so"), &prefix.join("lib").join(&shared))?;
+    copy(&built("libantiphon_c.so")?, &prefix.join("lib").join(&shared))?;
     link(&shared, &prefix.join("lib").join(&soname))?;
     link(&soname, &prefix.join("lib/libantiphon.so"))?;
-    copy(&built.join("libantiphon_c.a"), &prefix.join("lib/libantiphon.a"))?;
+    copy(&built("libantiphon_c.a")?, &prefix.join("lib/libantiphon.a"))?;
     // In a folder of its own: who looks for libraries in lib means NCCL, if it is there. By whatever name it lay there, ldconfig
     // would call it libnccl.so.2.
-    copy(&built.join("libantiphon_nccl.so"), &prefix.join("lib/nccl/libnccl.so.2"))?;
+    copy(&built("libantiphon_nccl.so")?, &prefix.join("lib/nccl/libnccl.so.2"))?;
     for name in ["libnccl.so", "libantiphon_nccl.so"] {
         link("libnccl.so.2", &prefix.join("lib/nccl").join(name))?;
     }
-    copy(&built.join("antiphon"), &prefix.join("bin/antiphon"))?;
+    copy(&built("antiphon")?, &prefix.join("bin/antiphon"))?;
     let values = [
         ("@VERSION@", env!("CARGO_PKG_VERSION")),
         ("@SHARED@", shared.as_str()),
@@ -94,6 +95,19 @@ pub fn run(options: &Options) -> Result<()> {
         fs::write(&to, filled).map_err(Error::io(format!("write {}", to.display())))?;
     }
     Ok(())
+}
+
+/// The file of a name among those that cargo says it built, wherever its settings have it build.
+fn built(messages: &str, name: &str) -> Result<PathBuf> {
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let artifacts = messages.filter(|message| message["reason"] == "compiler-artifact");
+    let mut files = artifacts.flat_map(|artifact| {
+        let files = artifact["filenames"].as_array().cloned().unwrap_or_default();
+        files.into_iter().filter_map(|file| file.as_str().map(PathBuf::from))
+    });
+    files
+        .find(|file| file.file_name().is_some_and(|own| own == name))
+        .ok_or_else(|| Error::message(format!("cannot install {name}: cargo named no such file")))
 }
 
 fn parents(path: &Path) -> Result<()> {
@@ -117,4 +131,25 @@ fn link(to: &str, at: &Path) -> Result<()> {
         _ => {}
     }
     symlink(to, at).map_err(Error::io(format!("link {}", at.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MESSAGES: &str = r#"{"reason":"compiler-artifact","target":{"name":"log"},"filenames":["/t/release/deps/liblog-1.rlib"]}
+{"reason":"build-script-executed","out_dir":"/t/antiphon"}
+{"reason":"compiler-artifact","target":{"name":"antiphon"},"filenames":["/t/aarch64/release/libantiphon.rlib"],"executable":null}
+{"reason":"compiler-artifact","target":{"name":"antiphon_c"},"filenames":["/t/x/libantiphon_c.so","/t/x/libantiphon_c.a"]}
+{"reason":"compiler-artifact","target":{"name":"antiphon"},"filenames":["/t/x/antiphon"],"executable":"/t/x/antiphon"}
+{"reason":"build-finished","success":true}"#;
+
+    #[test]
+    fn files_are_where_cargo_says() {
+        for name in ["libantiphon_c.so", "libantiphon_c.a", "antiphon"] {
+            assert_eq!(built(MESSAGES, name).expect(name), Path::new("/t/x").join(name));
+        }
+        let missing = built(MESSAGES, "libantiphon_nccl.so").expect_err("none").to_string();
+        assert!(missing.contains("libantiphon_nccl.so: cargo named no such file"), "{missing}");
+    }
 }

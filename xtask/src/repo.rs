@@ -1,7 +1,7 @@
 //! Where the repository is, which files it has, and how tasks start other programs.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::{env, fs};
 
 use crate::{Error, Result};
@@ -91,14 +91,21 @@ pub fn capture(what: &str, command: &mut Command) -> Result<String> {
 
 /// Runs `command` with the terminal's own output.
 pub fn stream(what: &str, command: &mut Command) -> Result<()> {
-    let status = command.status().map_err(Error::io(format!("{what} with {}", line(command))))?;
-    if status.success() {
-        return Ok(());
+    command.stdout(Stdio::inherit());
+    stdout(what, command).map(drop)
+}
+
+/// Runs `command` with the terminal's own stderr; stdout on success.
+pub fn stdout(what: &str, command: &mut Command) -> Result<String> {
+    command.stdin(Stdio::inherit()).stderr(Stdio::inherit());
+    let output = command.output().map_err(Error::io(format!("{what} with {}", line(command))))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     Err(Error::Command {
         what: what.into(),
         command: line(command),
-        status: status.to_string(),
+        status: output.status.to_string(),
         detail: String::new(),
     })
 }
