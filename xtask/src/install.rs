@@ -1,4 +1,4 @@
-//! `cargo xtask install`: the C library, what programs find it by, NCCL's interface over it, and the command, below a prefix.
+//! `cargo xtask install`: the C library, what programs find it by, NCCL's interface over it, the command, and the licences, below a prefix.
 //!
 //! Nothing that is installed names the prefix, so a tree may be moved.
 
@@ -14,7 +14,7 @@ use crate::{Error, Result, repo};
 /// What to install where.
 #[derive(Args, Debug)]
 pub struct Options {
-    /// The folder below which include, lib and bin are
+    /// The folder below which include, lib, bin and share are
     #[arg(long)]
     pub prefix: PathBuf,
     /// Install what was built for debugging
@@ -75,6 +75,10 @@ pub fn run(options: &Options) -> Result<()> {
         link("libnccl.so.2", &prefix.join("lib/nccl").join(name))?;
     }
     copy(&built("antiphon")?, &prefix.join("bin/antiphon"))?;
+    for licence in repo::LICENCES {
+        let to = prefix.join("share/licenses/antiphon").join(licence);
+        copy(&repo::root().join(licence), &to)?;
+    }
     let values = [
         ("@VERSION@", env!("CARGO_PKG_VERSION")),
         ("@SHARED@", shared.as_str()),

@@ -6,6 +6,9 @@ use std::{env, fs};
 
 use crate::{Error, Result};
 
+/// The texts of the licences, in the workspace root.
+pub const LICENCES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
+
 /// The workspace root.
 pub fn root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));

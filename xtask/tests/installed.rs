@@ -226,6 +226,10 @@ fn an_installed_library_is_found_and_used() {
     let library = moved.join("lib");
     let examples = repo::root().join("examples/c");
 
+    for licence in repo::LICENCES {
+        let text = fs::read(moved.join("share/licenses/antiphon").join(licence));
+        assert_eq!(text.ok(), fs::read(repo::root().join(licence)).ok(), "{licence}");
+    }
     let info = run(Command::new(moved.join("bin/antiphon")).arg("--version"));
     assert!(said(&info.stdout).contains(env!("CARGO_PKG_VERSION")));
 

@@ -1,9 +1,10 @@
-//! Rules of manifests and crate roots: common lints for every member, `forbid(unsafe_code)` where no unsafe belongs.
+//! Rules of manifests and crate roots: common lints for every member, `forbid(unsafe_code)` where no unsafe belongs, and the licences'
+//! texts in what is packed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::{Error, Result};
+use crate::{Error, Result, repo};
 
 /// Crates that do without unsafe code for good.
 const SAFE: &[&str] = &["plan", "hal/types", "ffi/python"];
@@ -14,8 +15,17 @@ pub(super) fn check(root: &Path) -> Result<Vec<String>> {
     let workspace = read(&root.join("Cargo.toml"))?;
     for member in std::iter::once(String::from(".")).chain(members(&workspace)) {
         let folder = root.join(&member);
-        if !inherits_lints(&read(&folder.join("Cargo.toml"))?) {
+        let manifest = read(&folder.join("Cargo.toml"))?;
+        if !inherits_lints(&manifest) {
             faults.push(format!("{member}/Cargo.toml: add `[lints]` with `workspace = true`"));
+        }
+        if is_published(&manifest) || folder.join("pyproject.toml").exists() {
+            for licence in repo::LICENCES {
+                let own = fs::read_to_string(folder.join(licence)).ok();
+                if own != Some(read(&root.join(licence))?) {
+                    faults.push(format!("{member}: link {licence} to that of the root"));
+                }
+            }
         }
         for crate_root in crate_roots(&folder) {
             let text = read(&crate_root)?;
@@ -44,6 +54,11 @@ fn members(manifest: &str) -> Vec<String> {
     list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
+/// Whether the crate is packed by itself, without what is around it here.
+fn is_published(manifest: &str) -> bool {
+    !manifest.lines().any(|line| line.replace(' ', "") == "publish=false")
+}
+
 fn inherits_lints(manifest: &str) -> bool {
     let mut lines =
         manifest.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
@@ -60,6 +75,12 @@ mod tests {
         let manifest =
             "[workspace]\nmembers = [\n  \"hal\", \"hal/types\",\n  \"plan\",\n]\nx = [\"no\"]";
         assert_eq!(members(manifest), ["hal", "hal/types", "plan"]);
+    }
+
+    #[test]
+    fn crates_are_published_unless_they_say_no() {
+        assert!(is_published("[package]\nname = \"x\"\n"));
+        assert!(!is_published("[package]\nname = \"x\"\npublish = false\n"));
     }
 
     #[test]
