@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use clap::Args;
 use serde_json::Value;
@@ -17,9 +17,23 @@ pub struct Options {
     /// The folder below which include, lib, bin and share are
     #[arg(long)]
     pub prefix: PathBuf,
+    /// The folder of the libraries below that, such as lib64 or lib/x86_64-linux-gnu
+    #[arg(long, default_value = "lib", value_parser = below)]
+    pub libdir: PathBuf,
     /// Install what was built for debugging
     #[arg(long)]
     pub debug: bool,
+}
+
+/// A folder below another one, as it is named on the command line.
+fn below(text: &str) -> std::result::Result<PathBuf, &'static str> {
+    let path: PathBuf = Path::new(text).components().collect();
+    let inside = path.components().all(|part| matches!(part, Component::Normal(_)));
+    if !inside || text.is_empty() {
+        Err("it must name a folder below the prefix")
+    } else {
+        Ok(path)
+    }
 }
 
 /// What a program that links the static library links beside it, as `rustc --print native-static-libs` says.
@@ -57,44 +71,48 @@ pub fn run(options: &Options) -> Result<()> {
     let (major, minor) = abi()?;
     let (soname, shared) =
         (format!("libantiphon.so.{major}"), format!("libantiphon.so.{major}.{minor}"));
-    let prefix = &options.prefix;
+    let Options { prefix, libdir, .. } = options;
+    let lib = prefix.join(libdir);
     let package = repo::root().join("ffi/package");
 
     for header in ["antiphon.h", "antiphon.hpp"] {
         let include = repo::root().join("ffi/include");
         copy(&include.join(header), &prefix.join("include").join(header))?;
     }
-    copy(&built("libantiphon_c.so")?, &prefix.join("lib").join(&shared))?;
-    link(&shared, &prefix.join("lib").join(&soname))?;
-    link(&soname, &prefix.join("lib/libantiphon.so"))?;
-    copy(&built("libantiphon_c.a")?, &prefix.join("lib/libantiphon.a"))?;
+    copy(&built("libantiphon_c.so")?, &lib.join(&shared))?;
+    link(&shared, &lib.join(&soname))?;
+    link(&soname, &lib.join("libantiphon.so"))?;
+    copy(&built("libantiphon_c.a")?, &lib.join("libantiphon.a"))?;
     // In a folder of its own: who looks for libraries in lib means NCCL, if it is there. By whatever name it lay there, ldconfig
     // would call it libnccl.so.2.
-    copy(&built("libantiphon_nccl.so")?, &prefix.join("lib/nccl/libnccl.so.2"))?;
+    copy(&built("libantiphon_nccl.so")?, &lib.join("nccl/libnccl.so.2"))?;
     for name in ["libnccl.so", "libantiphon_nccl.so"] {
-        link("libnccl.so.2", &prefix.join("lib/nccl").join(name))?;
+        link("libnccl.so.2", &lib.join("nccl").join(name))?;
     }
     copy(&built("antiphon")?, &prefix.join("bin/antiphon"))?;
     for licence in repo::LICENCES {
         let to = prefix.join("share/licenses/antiphon").join(licence);
         copy(&repo::root().join(licence), &to)?;
     }
+    let up = vec![".."; libdir.components().count()].join("/");
     let values = [
+        ("@LIBDIR@", &*libdir.to_string_lossy()),
+        ("@UP@", up.as_str()),
         ("@VERSION@", env!("CARGO_PKG_VERSION")),
         ("@SHARED@", shared.as_str()),
         ("@SONAME@", soname.as_str()),
         ("@NATIVE@", NATIVE),
     ];
     for (template, to) in [
-        ("antiphon.pc.in", "lib/pkgconfig/antiphon.pc"),
-        ("antiphon-config.cmake.in", "lib/cmake/antiphon/antiphon-config.cmake"),
-        ("antiphon-config-version.cmake.in", "lib/cmake/antiphon/antiphon-config-version.cmake"),
+        ("antiphon.pc.in", "pkgconfig/antiphon.pc"),
+        ("antiphon-config.cmake.in", "cmake/antiphon/antiphon-config.cmake"),
+        ("antiphon-config-version.cmake.in", "cmake/antiphon/antiphon-config-version.cmake"),
     ] {
         let template = package.join(template);
         let text = fs::read_to_string(&template)
             .map_err(Error::io(format!("read {}", template.display())))?;
         let filled = values.iter().fold(text, |text, (name, value)| text.replace(name, value));
-        let to = prefix.join(to);
+        let to = lib.join(to);
         parents(&to)?;
         fs::write(&to, filled).map_err(Error::io(format!("write {}", to.display())))?;
     }
@@ -147,6 +165,16 @@ mod tests {
 {"reason":"compiler-artifact","target":{"name":"antiphon_c"},"filenames":["/t/x/libantiphon_c.so","/t/x/libantiphon_c.a"]}
 {"reason":"compiler-artifact","target":{"name":"antiphon"},"filenames":["/t/x/antiphon"],"executable":"/t/x/antiphon"}
 {"reason":"build-finished","success":true}"#;
+
+    #[test]
+    fn libraries_are_below_the_prefix() {
+        for (text, path) in [("lib", "lib"), ("lib64/", "lib64"), ("lib//x/./y", "lib/x/y")] {
+            assert_eq!(below(text).expect(text), Path::new(path));
+        }
+        for text in ["", "/usr/lib", "../lib", "lib/../../x"] {
+            assert!(below(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn files_are_where_cargo_says() {

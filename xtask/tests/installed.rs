@@ -69,6 +69,49 @@ fn as_two_ranks(program: &Path, library: &Path) {
     }
 }
 
+/// The example, with the shared library and with the static one.
+fn by_pkg_config(folder: &Path, library: &Path) {
+    for statically in [false, true] {
+        let mut ask = Command::new("pkg-config");
+        ask.args(["--cflags", "--libs", "antiphon"]);
+        ask.env("PKG_CONFIG_PATH", library.join("pkgconfig"));
+        if statically {
+            ask.arg("--static");
+        }
+        let flags = String::from_utf8(run(&mut ask).stdout).expect("flags");
+        let flags = match statically {
+            // Of the two that -lantiphon means the linker takes the shared one.
+            true => flags.replace("-lantiphon", "-l:libantiphon.a"),
+            false => flags,
+        };
+        let program = folder.join("all_reduce");
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-o"]).arg(&program);
+        gcc.arg(repo::root().join("examples/c/all_reduce.c")).args(flags.split_whitespace());
+        run(&mut gcc);
+        as_two_ranks(&program, library);
+    }
+}
+
+/// The libraries where a system with several architectures has them.
+fn elsewhere(folder: &Path) {
+    let (prefix, libdir) = (folder.join("second"), PathBuf::from("lib/x86_64-linux-gnu"));
+    let library = prefix.join(&libdir);
+    let options = install::Options { prefix: prefix.clone(), libdir, debug: false };
+    install::run(&options).expect("installed");
+    if is_there("pkg-config") && is_there("gcc") {
+        by_pkg_config(folder, &library);
+    }
+    if is_there("cmake") && is_there("g++") {
+        let build = folder.join("elsewhere");
+        let mut configure = configure(&repo::root().join("examples/c"), &build, &prefix);
+        // Systems without such folders do not look there.
+        let config = library.join("cmake/antiphon");
+        run(configure.arg(format!("-Dantiphon_DIR={}", config.display())));
+        client(&build, true);
+    }
+}
+
 /// The example of a program for NCCL, built and run as its page says: with the library where programs find NCCL, and before it.
 fn in_the_place_of_nccl(folder: &Path, library: &Path) {
     let (program, own) = (folder.join("program"), library.join("nccl"));
@@ -219,12 +262,13 @@ fn an_installed_library_is_found_and_used() {
     }
     let folder = Folder::new();
     let prefix = folder.0.join("first");
-    install::run(&install::Options { prefix: prefix.clone(), debug: false }).expect("installed");
+    let libdir = PathBuf::from("lib");
+    install::run(&install::Options { prefix: prefix.clone(), libdir, debug: false })
+        .expect("installed");
     // Nothing names where it was installed to.
     let moved = folder.0.join("moved");
     fs::rename(&prefix, &moved).expect("moved");
     let library = moved.join("lib");
-    let examples = repo::root().join("examples/c");
 
     for licence in repo::LICENCES {
         let text = fs::read(moved.join("share/licenses/antiphon").join(licence));
@@ -234,26 +278,7 @@ fn an_installed_library_is_found_and_used() {
     assert!(said(&info.stdout).contains(env!("CARGO_PKG_VERSION")));
 
     if is_there("pkg-config") && is_there("gcc") {
-        for statically in [false, true] {
-            let mut ask = Command::new("pkg-config");
-            ask.args(["--cflags", "--libs", "antiphon"])
-                .env("PKG_CONFIG_PATH", library.join("pkgconfig"));
-            if statically {
-                ask.arg("--static");
-            }
-            let flags = String::from_utf8(run(&mut ask).stdout).expect("flags");
-            let flags = match statically {
-                // Of the two that -lantiphon means the linker takes the shared one.
-                true => flags.replace("-lantiphon", "-l:libantiphon.a"),
-                false => flags,
-            };
-            let program = folder.0.join("all_reduce");
-            let mut gcc = Command::new("gcc");
-            gcc.args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-o"]).arg(&program);
-            gcc.arg(examples.join("all_reduce.c")).args(flags.split_whitespace());
-            run(&mut gcc);
-            as_two_ranks(&program, &library);
-        }
+        by_pkg_config(&folder.0, &library);
     }
 
     if is_there(LDCONFIG) {
@@ -269,4 +294,5 @@ fn an_installed_library_is_found_and_used() {
             as_the_readme_says(&folder.0, &moved);
         }
     }
+    elsewhere(&folder.0);
 }
