@@ -74,7 +74,8 @@ mod tests {
     #[derive(Debug)]
     struct Asked(Mutex<Receiver<bool>>);
 
-    impl Memory for Asked {
+    // SAFETY: nobody may use the address.
+    unsafe impl Memory for Asked {
         fn backend(&self) -> Backend {
             Backend::Cuda
         }

@@ -17,7 +17,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// An open device.
 ///
 /// Memory, streams and events keep what they need alive; they may outlive the `Arc<dyn Device>` they came from.
-pub trait Device: Send + Sync + fmt::Debug {
+///
+/// # Safety
+/// Who implements it vouches that its streams and memory do what their traits say, and [`find`](Self::find) names memory that holds
+/// what was asked for: callers pass addresses on without looking.
+pub unsafe trait Device: Send + Sync + fmt::Debug {
     /// The backend.
     fn backend(&self) -> Backend;
 

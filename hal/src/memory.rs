@@ -25,7 +25,11 @@ pub(crate) fn check_host(memory: &Arc<dyn Memory>) -> Result<(), HalError> {
 /// The mapping lives until the last `Arc` is dropped. The bytes are shared with every process that mapped the
 /// same handle, so they are reached through raw pointers only, and whoever reads and writes them at the same time
 /// must order the accesses with atomics or signals.
-pub trait Memory: Send + Sync + fmt::Debug {
+///
+/// # Safety
+/// Who implements it vouches that [`address`](Self::address), [`len`](Self::len) and [`id`](Self::id) always say the same, and that
+/// as long as the value lives the bytes from the address on are mapped, for reads and writes by whoever may use the address.
+pub unsafe trait Memory: Send + Sync + fmt::Debug {
     /// The backend of the device that mapped it.
     fn backend(&self) -> Backend;
 

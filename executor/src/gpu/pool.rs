@@ -91,7 +91,8 @@ impl Slab {
     }
 }
 
-impl Memory for Cut {
+// SAFETY: a part of a slab's memory, which it keeps.
+unsafe impl Memory for Cut {
     fn backend(&self) -> Backend {
         self.slab.memory.backend()
     }

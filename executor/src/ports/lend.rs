@@ -43,7 +43,8 @@ impl Drop for Lent {
     }
 }
 
-impl Memory for Lent {
+// SAFETY: the memory inside keeps the contract.
+unsafe impl Memory for Lent {
     fn backend(&self) -> Backend {
         self.0.backend()
     }

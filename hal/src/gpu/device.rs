@@ -35,7 +35,8 @@ impl<V: Vendor> GpuDevice<V> {
     }
 }
 
-impl<V: Vendor> Device for GpuDevice<V> {
+// SAFETY: what the driver says of its streams and memory is passed on as it is.
+unsafe impl<V: Vendor> Device for GpuDevice<V> {
     fn backend(&self) -> Backend {
         V::BACKEND
     }

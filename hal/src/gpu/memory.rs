@@ -153,7 +153,9 @@ fn out_of_memory<V: Vendor>(core: &Core<V>, bytes: u64, why: String) -> HalError
     HalError::OutOfMemory { bytes, device: core.name.clone(), why }
 }
 
-impl<V: Vendor> Memory for GpuMemory<V> {
+// SAFETY: the mapping is the value's own and lasts as long; of memory that the application allocated, which may be freed, `is_borrowed`
+// tells.
+unsafe impl<V: Vendor> Memory for GpuMemory<V> {
     fn backend(&self) -> Backend {
         V::BACKEND
     }

@@ -101,7 +101,8 @@ fn unavailable(kind: FileKind, error: Errno) -> HalError {
     HalError::Unavailable { what: what.to_owned(), why: error.to_string(), cure: cure.to_owned() }
 }
 
-impl Device for HostDevice {
+// SAFETY: memory is looked up in the table of what is mapped, by all of its range.
+unsafe impl Device for HostDevice {
     fn backend(&self) -> Backend {
         Backend::Host
     }

@@ -263,7 +263,8 @@ impl HostMemory {
     }
 }
 
-impl Memory for HostMemory {
+// SAFETY: the mapping is the value's own, and lasts as long.
+unsafe impl Memory for HostMemory {
     fn backend(&self) -> Backend {
         Backend::Host
     }

@@ -44,7 +44,8 @@ impl OnGpu {
     }
 }
 
-impl Memory for OnGpu {
+// SAFETY: nobody may use the address.
+unsafe impl Memory for OnGpu {
     fn backend(&self) -> Backend {
         Backend::Cuda
     }

@@ -204,7 +204,8 @@ mod tests {
     #[derive(Debug)]
     struct OfGpu;
 
-    impl Memory for OfGpu {
+    // SAFETY: nobody may use the address.
+    unsafe impl Memory for OfGpu {
         fn backend(&self) -> Backend {
             Backend::Cuda
         }

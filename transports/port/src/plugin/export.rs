@@ -149,7 +149,8 @@ impl Drop for Lent {
     }
 }
 
-impl Memory for Lent {
+// SAFETY: the program that lends it vouches for it, until the registration is released.
+unsafe impl Memory for Lent {
     fn backend(&self) -> Backend {
         self.backend
     }

@@ -306,7 +306,8 @@ struct OnGpu {
     buffer: Option<File>,
 }
 
-impl Memory for OnGpu {
+// SAFETY: the memory inside keeps the contract.
+unsafe impl Memory for OnGpu {
     fn backend(&self) -> Backend {
         Backend::Cuda
     }

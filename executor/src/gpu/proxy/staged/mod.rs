@@ -44,7 +44,8 @@ const NAME: &str = "staged";
 #[derive(Debug)]
 struct Pinned(Arc<dyn Memory>);
 
-impl Memory for Pinned {
+// SAFETY: the memory inside keeps the contract.
+unsafe impl Memory for Pinned {
     fn backend(&self) -> Backend {
         Backend::Host
     }

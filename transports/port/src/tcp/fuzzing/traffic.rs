@@ -38,7 +38,8 @@ impl Guarded {
     }
 }
 
-impl Memory for Guarded {
+// SAFETY: the words are the value's own, and atomics.
+unsafe impl Memory for Guarded {
     fn backend(&self) -> Backend {
         Backend::Host
     }
