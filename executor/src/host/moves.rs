@@ -15,7 +15,7 @@ const PACKET_TILE: usize = 2048;
 /// Bytes per call that reaches into another process: the size that measured fastest.
 const PROCESS_TILE: u64 = 64 << 10;
 /// Bytes that are moved at a time, before the launch looks at its links and at whether it still goes on.
-const PART: u64 = 4 << 20;
+const PART: u64 = 16 << 20;
 
 /// Temporary memory of a stepping thread; grows to what the widest move needs and stays.
 #[derive(Debug, Default)]

@@ -348,7 +348,7 @@ fn a_launch_in_which_something_panics_is_given_up() {
 /// As the moves of gigabytes: links are looked at meanwhile, and whether the launch goes on at all.
 #[test]
 fn a_long_move_is_made_in_parts_until_a_peer_gives_up() {
-    const BYTES: usize = 9 << 20;
+    const BYTES: usize = 36 << 20;
     for gives_up in [false, true] {
         let program = ProgramBuilder::new("long", Collective::SendRecv, 2);
         let link = [program.channel(0, 1)];
@@ -394,9 +394,9 @@ fn a_long_move_is_made_in_parts_until_a_peer_gives_up() {
             }
         }
         if gives_up {
-            assert_eq!((parts, moved()), (vec![4 << 20], 4 << 20));
+            assert_eq!((parts, moved()), (vec![16 << 20], 16 << 20));
         } else {
-            assert!(parts.starts_with(&[4 << 20, 8 << 20]), "{parts:?}");
+            assert!(parts.starts_with(&[16 << 20, 32 << 20]), "{parts:?}");
             assert_eq!(moved(), BYTES);
         }
     }
