@@ -201,7 +201,9 @@ class Outcome:
     def _complete(self, gate: Any) -> None:
         with contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(self._around())
+                # What failed may have left no event to wait for.
+                if self.failed is None:
+                    stack.enter_context(self._around())
             except Exception as error:  # noqa: BLE001: whoever waits for the future gets it.
                 self.failed = self.failed or error
             # From the tensors in the result torch knows on which devices those who wait must come after the current stream.

@@ -7,6 +7,7 @@ too: the host waits for no GPU, unless the caller asks for it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -84,6 +85,16 @@ def on_one_device(tensors: list[Any]) -> Any:
     return None if device is None or device.type == "cpu" else device
 
 
+@contextlib.contextmanager
+def _after(done: Any, device: Any) -> Iterator[None]:
+    """A context in which the current stream is one that waits for the event behind a call, and for nothing else in the call's
+    stream."""
+    stream = torch.cuda.Stream(device)
+    with torch.cuda.stream(stream):
+        stream.wait_event(done)
+        yield
+
+
 @untraced
 class SourcedWork(Work):  # type: ignore[misc]
     """A call that may receive from a peer."""
@@ -108,23 +119,13 @@ class StreamWork(SourcedWork):
         """Seconds that a `wait` without a timeout of its own may take."""
         self.meeting: Callable[[Limit], None] | None = None
         """Returns when those who make the call have met, or failed to; raises TimedOutError when the time is over."""
-        self.outcome = Outcome(line.chain, [line.device], self._after)
-        """How putting it into the stream went."""
         self._done: Any = torch.cuda.Event()
+        # The outcome has the call's tensors and must not refer to the work: they would stay until Python's collector finds both.
+        self.outcome = Outcome(line.chain, [line.device], functools.partial(_after, self._done, line.device))
+        """How putting it into the stream went."""
         # It refers to itself until somebody waits for it, or has its future: so it lives until Python's collector finds it.
         self._held: Work | None = self
         self.outcome.hold(self)
-
-    @contextlib.contextmanager
-    def _after(self) -> Iterator[None]:
-        """A context in which the current stream is one that waits for this call, and for nothing else in the call's stream."""
-        if self.outcome.failed is not None:
-            yield
-            return
-        stream = torch.cuda.Stream(self._line.device)
-        with torch.cuda.stream(stream):
-            stream.wait_event(self._done)
-            yield
 
     def put(self, result: Any) -> None:
         """Marks the end of the call in the current stream."""

@@ -98,6 +98,11 @@ def test_others_keep_no_rank_out(tmp_path):
     run("strangers", 1, tmp_path)
 
 
+@pytest.mark.parametrize("case", ["freed"])
+def test_alone(case, tmp_path):
+    run(case, 1, tmp_path)
+
+
 @pytest.mark.parametrize("case", ["transfers", "training", "ended"])
 def test_over_two_nodes(case, tmp_path):
     run(case, 2, tmp_path, NODES="2")

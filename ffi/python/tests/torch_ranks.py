@@ -18,8 +18,9 @@ if sys.argv[1] == "raised":
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from torch_alone import freed  # noqa: F401: cases, by their names.
 from torch_checks import fails, same
-from torch_copies import copies, lists  # noqa: F401: cases, by their names.
+from torch_copies import copies, lists  # noqa: F401
 from torch_ends import again, dead, ended, forked, interrupted, left, monitored, raised, strangers  # noqa: F401
 from torch_futures import callbacks, hooks, joined, last  # noqa: F401
 from torch_several import sparse, unequal  # noqa: F401

@@ -1,6 +1,7 @@
 """The backend of torch.distributed for tensors of GPUs: ranks are processes on the simulated driver, and what PyTorch lacks
 without CUDA is stood in for. Run without arguments it starts the ranks."""
 
+import gc
 import os
 import secrets
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 from datetime import timedelta
 
 WORLD = 2
@@ -74,6 +76,15 @@ def rank(number, file):
     # Its memory was promised to the stream that it was used in.
     (internal,) = {stream for _, stream in standin.recorded}
     assert (x.data_ptr(), internal) in standin.recorded and internal != 0
+
+    # The tensors go with their last reference, and do not wait for Python's collector.
+    gc.disable()
+    x = gpu(torch.zeros(5000))
+    seen, work = weakref.ref(x), dist.all_reduce(x, async_op=True)
+    work.wait()
+    del x, work
+    assert seen() is None
+    gc.enable()
 
     # In the caller's own stream: the calls come after what it was given, and it after them.
     with torch.cuda.stream(torch.cuda.Stream()):
