@@ -46,7 +46,8 @@ class Chain:
     def keep(self, work: Work, result: Any) -> None:
         """Keeps a work that is over until enough later ones are: torch's C++ code may be the only one that still has it, which
         Python does not see. DistributedDataParallel asks more of a work with a small result after it has waited for it."""
-        little = not result or (len(result) == 1 and _is_little(result[0]))
+        # Not by whether a result is true: a tensor of several numbers is neither, and raises.
+        little = result is None or (isinstance(result, list) and (len(result) == 0 or (len(result) == 1 and _is_little(result[0]))))
         (self._small if little else self._large).append(work)
 
     def waited(self, work: Work) -> None:
@@ -152,12 +153,14 @@ class Outcome:
             gate, self._gate, self._work = self._gate, None, None
             say, self._say = self._say, None
             _under_way.discard(self)
-        if say is not None:
-            say()
-        self._going.release()
-        if gate is not None:
-            # The future is not completed here: its callbacks may wait for calls that this thread is to make.
-            self._chain.put(lambda: self._complete(gate))
+        try:
+            if say is not None:
+                say()
+        finally:  # Whatever goes wrong in it: those who wait would do so for ever.
+            self._going.release()
+            if gate is not None:
+                # The future is not completed here: its callbacks may wait for calls that this thread is to make.
+                self._chain.put(lambda: self._complete(gate))
 
     def leave_behind(self, error: BaseException) -> None:
         """In a process that was forked meanwhile: the call is not its own. Locks are as whatever thread left them."""

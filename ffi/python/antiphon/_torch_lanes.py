@@ -98,12 +98,12 @@ class Lane:
             work, body, done, failed = call
             try:
                 body(meeting.communicator())
+                # Inside, too: what goes wrong in it ends the call, and not the thread, for which everybody would wait.
+                done()
             except BaseException as error:  # noqa: BLE001: the waiting thread raises it.
                 if meeting.error():
                     meeting.give_up(error)
                 failed(error)
-            else:
-                done()
             # Nothing of a call is kept until the next one.
             del call, body, done, failed
             work.end()

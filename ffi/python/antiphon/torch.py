@@ -34,23 +34,15 @@ from antiphon._torch_calls import gathering, in_turn, reducing, scattering
 from antiphon._torch_futures import leave_behind
 from antiphon._torch_lanes import Lane, SeveralWorks, end_all
 from antiphon._torch_meeting import Meeting, aborted, agree, check_room, destroyed, forked, meet, meet_far, watch
+from antiphon._torch_options import device_of, op_of
 from antiphon._torch_profiled import profiled
 from antiphon._torch_sides import Parts, Side, joined, listed, listed_twice, parted, tensors_of
 from antiphon._torch_streams import Body, Limit, Line, name_of_device, on_one_device, seconds_of
 from antiphon._torch_untraced import untraced
-from antiphon.communicator import Communicator, Op, Stream, UniqueId
+from antiphon.communicator import Communicator, Stream, UniqueId
 from antiphon.errors import AntiphonError, InvalidArgumentError, TimedOutError, UnsupportedError
 
 __all__ = ["AntiphonProcessGroup", "register"]
-
-_OPS = [
-    (dist.ReduceOp.SUM, Op.sum),
-    (dist.ReduceOp.PRODUCT, Op.prod),
-    (dist.ReduceOp.MIN, Op.min),
-    (dist.ReduceOp.MAX, Op.max),
-    (dist.ReduceOp.AVG, Op.avg),
-]
-
 
 _groups: weakref.WeakSet[AntiphonProcessGroup] = weakref.WeakSet()
 """The groups that somebody still refers to."""
@@ -284,8 +276,8 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     @_called("all_reduce")
     def allreduce(self, tensors: list[Any], opts: Any = None) -> Any:
         """Reduces each tensor over all ranks, in place."""
-        op = _op(opts)
-        body, sides = in_turn([reducing(tensor, op, self._size) for tensor in listed(tensors)])
+        op, tensors = op_of(opts), listed(tensors)
+        body, sides = in_turn([reducing(tensor, op, self._size) for tensor in tensors])
         return self._submit(body, tensors, sides)
 
     allreduce_coalesced = allreduce
@@ -294,7 +286,8 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     def broadcast(self, tensors: list[Any], opts: Any = None) -> Any:
         """Gives every rank the root's tensors."""
         root = opts.rootRank if hasattr(opts, "rootRank") else int(opts or 0)
-        sides = [Side(tensor) for tensor in listed(tensors)]
+        tensors = listed(tensors)
+        sides = [Side(tensor) for tensor in tensors]
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
             for side in sides:
@@ -306,8 +299,8 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     @_called("reduce")
     def reduce(self, tensors: list[Any], opts: Any = None) -> Any:
         """Reduces each tensor over all ranks, into the root's."""
-        op, root = _op(opts), opts.rootRank
-        sides = [Side(tensor, reduced=op) for tensor in listed(tensors)]
+        op, root, tensors = op_of(opts), opts.rootRank, listed(tensors)
+        sides = [Side(tensor, reduced=op) for tensor in tensors]
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
             for side in sides:
@@ -319,9 +312,10 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     @_called("all_gather")
     def allgather(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
         """Gives every rank the tensors of all."""
-        pairs = zip(listed_twice(output_tensors), listed(input_tensors), strict=True)
+        lists = listed_twice(output_tensors)
+        pairs = zip(lists, listed(input_tensors), strict=True)
         body, sides = in_turn([gathering(outputs, source, self._rank, self._size) for outputs, source in pairs])
-        return self._submit(body, output_tensors, sides)
+        return self._submit(body, lists, sides)
 
     def allgather_coalesced(self, output_lists: list[Any], input_list: list[Any], opts: Any = None) -> Any:
         """Gives every rank the tensors of all: of rank r, those in the r-th list."""
@@ -353,14 +347,14 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     @_called("reduce_scatter")
     def reduce_scatter(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
         """Gives rank r the reduction of all ranks' r-th tensors."""
-        op = _op(opts)
-        pairs = zip(listed(output_tensors), listed_twice(input_tensors), strict=True)
+        op, outputs = op_of(opts), listed(output_tensors)
+        pairs = zip(outputs, listed_twice(input_tensors), strict=True)
         body, sides = in_turn([scattering(output, inputs, op, self._rank, self._size) for output, inputs in pairs])
-        return self._submit(body, output_tensors, sides)
+        return self._submit(body, outputs, sides)
 
     @_called("reduce_scatter_tensor")
     def _reduce_scatter_base(self, outputTensor: Any, inputTensor: Any, opts: Any = None) -> Any:
-        op = _op(opts)
+        op = op_of(opts)
         whole, side = Side(inputTensor, reduced=op, given=True), Side(outputTensor, reduced=op)
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
@@ -372,7 +366,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     @_called("reduce_scatter_tensor")
     def reduce_scatter_tensor_coalesced(self, outputs: list[Any], inputs: list[Any], opts: Any = None) -> Any:
         """Gives rank r the reduction of all ranks' r-th parts."""
-        op = _op(opts)
+        op = op_of(opts)
         sides = [Side(output, reduced=op) for output in outputs]
         pairs = list(zip(sides, [Side(input, reduced=op, given=True) for input in inputs], strict=True))
 
@@ -409,22 +403,22 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     @_called("all_to_all")
     def alltoall(self, output_tensor: list[Any], input_tensor: list[Any], opts: Any = None) -> Any:
         """Sends the r-th tensor to rank r, and receives one from it."""
-        sends, receives = ([tensor.numel() for tensor in listed] for listed in (input_tensor, output_tensor))
-        source = Parts(input_tensor, given=True, beside=output_tensor)
-        whole = Parts(output_tensor, beside=input_tensor)
+        inputs, outputs = listed(input_tensor), listed(output_tensor)
+        sends, receives = ([tensor.numel() for tensor in tensors] for tensors in (inputs, outputs))
+        source, whole = Parts(inputs, given=True, beside=outputs), Parts(outputs, beside=inputs)
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
             with source, whole:
                 communicator.all_to_all_v(source.span, sends, whole.span, receives, stream=stream)
 
-        return self._submit(body, output_tensor, [source, whole])
+        return self._submit(body, outputs, [source, whole])
 
     @_called("gather")
     def gather(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
         """Gives the root the tensors of all."""
-        root, (source,) = opts.rootRank, input_tensors
+        root, (source,) = opts.rootRank, listed(input_tensors)
         side = Side(source, given=True)
-        outputs = output_tensors[0] if self._rank == root else []
+        outputs = listed_twice(output_tensors)[0] if self._rank == root else []
         whole = joined(outputs, self._size, source) if self._rank == root else None
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
@@ -455,15 +449,15 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     @_called("scatter")
     def scatter(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
         """Gives rank r the root's r-th tensor."""
-        root, (output,) = opts.rootRank, output_tensors
+        root, (output,) = opts.rootRank, listed(output_tensors)
         side = Side(output)
-        whole = joined(input_tensors[0], self._size, output, given=True) if self._rank == root else None
+        whole = joined(listed_twice(input_tensors)[0], self._size, output, given=True) if self._rank == root else None
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
             with side, whole or contextlib.nullcontext():
                 communicator.scatter(whole.span if whole else None, side.span, root, stream=stream)
 
-        return self._submit(body, output_tensors, [side, *([whole] if whole else [])])
+        return self._submit(body, [output], [side, *([whole] if whole else [])])
 
     def barrier(self, opts: Any = None) -> Any:
         """Is done once all ranks have called it; in a group with tensors on GPUs, once their streams have come so far."""
@@ -473,7 +467,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
     def _barrier(self, opts: Any) -> Any:
         with self._making:
-            device = self._gpu[0].device if self._gpu else _device_of_barrier(opts)
+            device = self._gpu[0].device if self._gpu else device_of(opts)
             if device is None:
                 return self._host.submit(lambda communicator: communicator.barrier(), [])
             line, communicator = self._on(device)
@@ -493,26 +487,26 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     def send(self, tensors: list[Any], dstRank: int, tag: int = 0) -> Any:
         """Sends a tensor to a rank, which receives one of the same size by the same tag. Each tag takes a thread and descriptors for
         as long as the group lasts."""
-        (tensor,) = tensors
+        (tensor,) = listed(tensors)
         side = Side(tensor, given=True)
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
             with side:
                 communicator.broadcast(side.span, 0, stream=stream)
 
-        return self._lane(self._rank, dstRank, tag, side).transfer(body, side, tensors)
+        return self._lane(self._rank, dstRank, tag, side).transfer(body, side, [tensor])
 
     @_called("recv")
     def recv(self, tensors: list[Any], srcRank: int, tag: int = 0) -> Any:
         """Receives a tensor from a rank."""
-        (tensor,) = tensors
+        (tensor,) = listed(tensors)
         side = Side(tensor)
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
             with side:
                 communicator.broadcast(side.span, 0, stream=stream)
 
-        return self._lane(srcRank, self._rank, tag, side).transfer(body, side, tensors, srcRank)
+        return self._lane(srcRank, self._rank, tag, side).transfer(body, side, [tensor], srcRank)
 
     def recv_anysource(self, tensors: list[Any], tag: int = 0) -> Any:
         """Refused."""
@@ -562,27 +556,6 @@ def _broken() -> AntiphonError | None:
     """What broke the default group, if it is one of these: the ranks of every other group are among its own."""
     group = dist.group.WORLD if dist.is_initialized() else None
     return group._host.error() if isinstance(group, AntiphonProcessGroup) else None
-
-
-def _device_of_barrier(opts: Any) -> Any:
-    """The GPU that the caller of a barrier names; None if it names none."""
-    named = getattr(opts, "device", None)
-    if named is None and (ids := list(getattr(opts, "device_ids", None) or [])):
-        named = torch.device("cuda", ids[0])
-    if named is None or named.type != "cuda":
-        return None
-    return named if named.index is not None else torch.device("cuda", torch.cuda.current_device())
-
-
-def _op(opts: Any) -> Op:
-    asked = getattr(opts, "reduceOp", opts)
-    if asked is None:
-        return Op.sum
-    for theirs, ours in _OPS:
-        if asked == theirs:
-            return ours
-    named = [name for name in ("BAND", "BOR", "BXOR", "PREMUL_SUM") if asked == getattr(dist.ReduceOp, name, None)]
-    raise UnsupportedError(f"cannot reduce by {named[0] if named else asked}: allowed SUM, PRODUCT, MIN, MAX and AVG")
 
 
 def _create(store: Any, rank: int, size: int, timeout: timedelta) -> AntiphonProcessGroup:
