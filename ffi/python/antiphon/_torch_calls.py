@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from antiphon._torch_sides import NAMED, Side, copy, joined
+from antiphon._torch_sides import NAMED, Side, copy, joined, unwrapped
 from antiphon._torch_streams import Body
 from antiphon.communicator import Communicator, Op, Stream
 from antiphon.errors import InvalidArgumentError, UnsupportedError
@@ -36,6 +36,7 @@ def _unequal(parts: list[Any], ranks: int, own: Any, like: Any) -> bool:
 
 def gathering(outputs: list[Any], given: Any, rank: int, ranks: int) -> Call:
     """Gives every rank the tensors of all."""
+    given = unwrapped(given)
     source = Side(given, given=True)
     if not _unequal(outputs, ranks, outputs[rank] if rank < len(outputs) else given, given):
         whole = joined(outputs, ranks, given)
@@ -80,6 +81,7 @@ def scattering(output: Any, inputs: list[Any], op: Op, rank: int, ranks: int) ->
 
 def reducing(tensor: Any, op: Op, ranks: int) -> Call:
     """Reduces a tensor over all ranks, in place."""
+    tensor = unwrapped(tensor)
     if tensor.layout == torch.sparse_coo and tensor.device.type == "cpu":
         return _adding(tensor, op, ranks), [Side(tensor.detach()._values(), given=True)]
     side = Side(tensor, reduced=op)

@@ -81,8 +81,12 @@ def _is_little(tensor: Any) -> bool:
     """Whether a tensor holds little memory: its whole storage counts, and one that is part of an autograd graph holds more."""
     if not isinstance(tensor, torch.Tensor) or tensor.grad_fn is not None or tensor.layout != torch.strided:
         return False
-    storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
-    return bool(storage.nbytes() <= LITTLE)
+    try:
+        storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
+        return bool(storage.nbytes() <= LITTLE)
+    except RuntimeError:
+        # It wraps another, and has none.
+        return False
 
 
 class Outcome:

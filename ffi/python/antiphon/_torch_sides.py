@@ -11,7 +11,7 @@ from antiphon._buffers import NAMES, Span, name_of
 from antiphon.communicator import Op
 from antiphon.errors import InvalidArgumentError, UnsupportedError
 
-__all__ = ["NAMED", "Parts", "Side", "copy", "joined", "listed", "listed_twice", "parted", "tensors_of"]
+__all__ = ["NAMED", "Parts", "Side", "copy", "joined", "listed", "listed_twice", "parted", "tensors_of", "unwrapped"]
 
 
 _PARTS = {torch.complex32: "float16", torch.complex64: "float32", torch.complex128: "float64"}
@@ -26,8 +26,7 @@ class Side:
     exit, unless the call failed, the tensor gets what was received, if the buffer is a copy. A `given` tensor is only read."""
 
     def __init__(self, tensor: Any, reduced: Op | None = None, *, given: bool = False) -> None:
-        _check(tensor)
-        self._original = tensor = tensor.detach()
+        self._original = tensor = _checked(tensor).detach()
         self._given = given
         self.parts: list[Any] = []
         """Tensors that lie outside the buffer, and are copied to or from it."""
@@ -65,8 +64,7 @@ class Parts(Side):
     those `beside` them, which the call also uses, overlaps it."""
 
     def __init__(self, parts: list[Any], reduced: Op | None = None, *, given: bool = False, beside: list[Any]) -> None:
-        for tensor in (*parts, *beside):
-            _check(tensor)
+        parts, beside = ([_checked(tensor) for tensor in tensors] for tensors in (parts, beside))
         if len(types := {str(part.dtype) for part in parts}) != 1:
             raise InvalidArgumentError(f"cannot join {len(parts)} tensors of {', '.join(sorted(types))}: allowed one type")
         parts = [part.detach() for part in parts]
@@ -96,13 +94,38 @@ class Parts(Side):
             begin = end
 
 
-def _check(tensor: Any) -> None:
+def unwrapped(tensor: Any) -> Any:
+    """What a tensor wraps that is the result of a call of PyTorch's functional collectives, once that is waited for; any other
+    tensor as it is."""
+    wait = getattr(tensor, "trigger_wait", None)
+    waited = None if wait is None else wait()
+    return waited if isinstance(waited, torch.Tensor) else tensor
+
+
+def _checked(tensor: Any) -> Any:
+    """The tensor whose memory has the numbers; refuses one that calls cannot use."""
+    tensor = unwrapped(tensor)
     if tensor.device.type not in ("cpu", "cuda"):
         raise UnsupportedError(
             f"cannot use a tensor on {tensor.device}: allowed tensors on the CPU, and on GPUs that PyTorch calls cuda"
         )
     if tensor.layout != torch.strided:
         raise UnsupportedError(f"cannot use a tensor of layout {tensor.layout}: allowed dense tensors")
+    if tensor.numel() and not _address(tensor):
+        raise UnsupportedError(
+            f"cannot use a {type(tensor).__name__}, which has no memory: allowed tensors that have their numbers themselves; give what it "
+            "wraps, of a DTensor by `.to_local()`"
+        )
+    return tensor
+
+
+def _address(tensor: Any) -> int:
+    """Where a tensor's numbers begin; 0 for one that has none."""
+    try:
+        return int(tensor.data_ptr())
+    except RuntimeError:
+        # Some releases of PyTorch say so of those that have none.
+        return 0
 
 
 def _plain(tensor: Any) -> bool:

@@ -58,7 +58,8 @@ def test_every_call(world, case, tmp_path):
 
 CASES = [
     *["transfers", "asynchronous", "callbacks", "hooks", "refused", "training", "kinds", "limits", "ended", "left", "later"],
-    *["interrupted", "copies", "again", "forked", "states", "joined", "compiled", "profiled", "sparse", "monitored", "lists", "forms"],
+    *["interrupted", "copies", "again", "forked", "states", "joined", "compiled", "profiled", "sparse", "monitored", "lists"],
+    *["forms", "wrapped"],
 ]
 
 

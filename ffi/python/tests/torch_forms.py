@@ -4,9 +4,10 @@ import contextlib
 
 import torch
 import torch.distributed as dist
-from torch_checks import same
+from torch_checks import fails, same
 
 from antiphon._torch_futures import Chain, Outcome
+from antiphon.errors import UnsupportedError
 
 
 def forms(rank, world):
@@ -56,3 +57,75 @@ def of_a_call_whose_end_goes_wrong(group):
     with contextlib.suppress(ValueError):
         outcome.succeed([])
     assert outcome._going.acquire(timeout=0)
+
+
+class Wrapper(torch.Tensor):
+    """A tensor that has its numbers in another, as a DTensor does."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        made = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, device=inner.device)
+        made.inner = inner
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        if function.overloadpacket._qualified_op_name == "aten::detach":
+            return cls(args[0].inner)
+        raise AssertionError(f"somebody asked for {function}")
+
+
+class Awaited(Wrapper):
+    """One that PyTorch has promised: as its AsyncCollectiveTensor is."""
+
+    def trigger_wait(self):
+        return self.inner.add_(1)
+
+
+def wrapped(rank, world):
+    """Tensors that wrap others: what they have is used if they say when it is there, and else they are refused at once."""
+    group, peer = dist.distributed_c10d._get_default_group(), 1 - rank
+    own, parts = torch.zeros(2), [torch.zeros(2) for _ in range(world)]
+    bare = Wrapper(torch.zeros(2))
+    for call in (
+        lambda: group.allreduce([bare]), lambda: group.broadcast([bare]), lambda: group.allgather([parts], [bare]),
+        lambda: group.allgather([[bare, *parts[1:]]], [own]), lambda: group.alltoall(parts, [bare, own]),
+        lambda: group._allgather_base(torch.zeros(4), bare), lambda: group.allgather([[bare, torch.zeros(3)]], [torch.zeros(2 + rank)]),
+        lambda: group.reduce_scatter([bare], [parts]), lambda: group.send([bare], peer), lambda: group.recv([bare], peer),
+    ):  # fmt: skip
+        try:
+            call()
+        except UnsupportedError as said:
+            assert "cannot use a Wrapper, which has no memory" in str(said) and ".to_local()" in str(said), said
+        else:
+            raise AssertionError("it was not refused when it was made")
+    # None of them was made.
+    group.allreduce(x := Awaited(torch.full((2,), float(rank)))).wait()
+    same(x.inner, [3, 3])
+    group.allgather([parts], [Awaited(torch.full((2,), float(rank)))]).wait()
+    same(torch.stack(parts), [[1, 1], [2, 2]])
+    uneven = [torch.zeros(2), torch.zeros(3)]
+    group.allgather([uneven], [Awaited(torch.zeros(2 + rank))]).wait()
+    same(torch.cat(uneven), [1] * 5)
+    group.send([Awaited(own)], peer).wait() if rank == 0 else group.recv([own], peer).wait()
+    same(own, [1, 1])
+    # No memory, and no elements either.
+    group.allreduce([Wrapper(torch.zeros(0))]).wait()
+    if hasattr(torch._C, "_get_accelerator"):
+        of_later_releases(group, world)
+
+
+def of_later_releases(group, world):
+    """Those that PyTorch itself has."""
+    import torch.distributed._functional_collectives as functional
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    dist.all_reduce(x := functional.all_reduce(torch.ones(2), "sum", group))
+    same(x + 0, [world**2] * 2)
+    sharded = distribute_tensor(torch.ones(4), init_device_mesh("cpu", (world,)), [Shard(0)])
+    fails("cannot use a DTensor, which has no memory", lambda: group.allreduce([sharded]), UnsupportedError)
+    with FakeTensorMode():
+        fake = torch.ones(2)
+    fails("cannot use a FakeTensor, which has no memory", lambda: group.allreduce([fake]), UnsupportedError)

@@ -22,7 +22,7 @@ from torch_alone import freed  # noqa: F401: cases, by their names.
 from torch_checks import fails, same
 from torch_copies import copies, lists  # noqa: F401
 from torch_ends import again, dead, ended, forked, interrupted, left, monitored, raised, strangers  # noqa: F401
-from torch_forms import forms  # noqa: F401
+from torch_forms import forms, wrapped  # noqa: F401
 from torch_futures import callbacks, hooks, joined, last  # noqa: F401
 from torch_several import sparse, unequal  # noqa: F401
 from torch_states import compiled, profiled, states  # noqa: F401
