@@ -133,6 +133,29 @@ def test_the_program_of_the_manual(tmp_path):
     assert launched(tmp_path / "program.py", tmp_path) == ["[2.0, 2.0, 2.0]\n"] * 2
 
 
+def test_a_release_that_looks_finds_the_backend_by_its_name(tmp_path):
+    path = environment(tmp_path)
+    probe = "import torch.distributed as dist; assert hasattr(dist.Backend, '_ensure_backend_registered')"
+    if subprocess.run([python(), "-c", probe], capture_output=True, check=False).returncode:
+        pytest.skip("SKIP: this PyTorch asks installed packages for no backend")
+    # As an installer writes the table of the package's own file.
+    project = (REPOSITORY / "ffi/python/pyproject.toml").read_text(encoding="utf-8")
+    table = re.search(r'^\[project\.entry-points\."(.+)"\]\n((?:\w+ = ".+"\n)+)', project, re.MULTILINE)
+    described = tmp_path / "path" / "antiphon-0.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: antiphon\nVersion: 0\n")
+    (described / "entry_points.txt").write_text(f"[{table[1]}]\n" + table[2].replace('"', ""))
+    program = (
+        "import os, sys, torch.distributed as dist\n"
+        "rank = int(os.environ['ANTIPHON_RANK'])\n"
+        "dist.init_process_group('antiphon', init_method=f'file://{sys.argv[1]}', rank=rank, world_size=2)\n"
+        "print(dist.get_backend(), 'antiphon.torch' in sys.modules)\n"
+        "dist.destroy_process_group()\n"
+    )
+    said = processes(2, ["-c", program, str(tmp_path / "meet")], tmp_path, python(), **path)
+    assert said == ["antiphon True\n"] * 2
+
+
 def test_torchrun_starts_the_first_program_of_the_manual(tmp_path):
     (tmp_path / "sum.py").write_text(PROGRAMS["docs/python.md: Five minutes"])
     line = re.search(r"`torchrun ([^`]* sum\.py)`", (REPOSITORY / "docs/python.md").read_text(encoding="utf-8"))
