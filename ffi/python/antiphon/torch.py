@@ -164,6 +164,11 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         """What the group is for; empty where nobody said."""
         return self._described
 
+    # Releases such as 2.5 name and ask it by these; those of PyTorch's own class fail where there is no backend in C++.
+    _set_group_name, _set_group_desc = setGroupName, setGroupDesc
+    group_name = property(getGroupName)
+    group_desc = property(getGroupDesc)
+
     # Later releases ask these of a group's backend, which here is the group itself.
     supports_splitting = False
     supports_coalescing = False

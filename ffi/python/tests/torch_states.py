@@ -9,6 +9,7 @@ from torch_checks import fails, same
 def states(rank, world):
     """It asks the group for what kinds of devices it has."""
     group = dist.new_group(backend="antiphon")
+    of_names(group)
     if not hasattr(dist.distributed_c10d, "_world"):
         return
     for each in (group, dist.distributed_c10d._get_default_group()):
@@ -28,6 +29,19 @@ def states(rank, world):
     found = {"weight": torch.zeros(2, 3)}
     checkpoint.load(found, checkpoint_id="saved")
     same(found["weight"], torch.arange(6.0).reshape(2, 3))
+
+
+def of_names(group):
+    """Some releases ask for a group's name, and what it is for, by attributes: those have what it was given."""
+    called, purpose = group.getGroupName(), group.getGroupDesc()
+    for name, describe in ((group.setGroupName, group.setGroupDesc), (group._set_group_name, group._set_group_desc)):
+        name(f"named by {name}")
+        describe(f"described by {describe}")
+        assert group.group_name == group.getGroupName() == f"named by {name}"
+        assert group.group_desc == group.getGroupDesc() == f"described by {describe}"
+    # PyTorch finds it by the one that it knows.
+    group.setGroupName(called)
+    group.setGroupDesc(purpose)
 
 
 def compiled(rank, world):
