@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch._C._distributed_c10d import Work
 
 from antiphon import _torch_threads as threads
-from antiphon.errors import InvalidArgumentError
+from antiphon.errors import AntiphonError, InvalidArgumentError
 
-__all__ = ["Chain", "Outcome", "leave_behind"]
+__all__ = ["Chain", "Outcome", "anew", "leave_behind"]
 
 LITTLE = 4096
 """The most bytes of a result that costs little to keep."""
 
 _under_way: set[Outcome] = set()
+
+
+_Error = TypeVar("_Error", bound=BaseException)
+
+
+def anew(error: _Error) -> _Error:
+    """A copy of an error that may be raised again and again. Each raise makes a traceback longer, and whatever the frames in that
+    have stays as long as it does."""
+    try:
+        copied = copy.copy(error)
+    except Exception:  # noqa: BLE001: a class may be made of other things than the error's arguments.
+        return error
+    copied.__cause__ = error.__cause__
+    # The package's own errors say what there is to say; of others it matters where they come from.
+    return copied.with_traceback(None if isinstance(error, AntiphonError) else error.__traceback__)
 
 
 class _Own(threading.local):
@@ -186,7 +202,7 @@ class Outcome:
     def value(self) -> Any:
         """The call's tensors; raises what went wrong."""
         if self.failed is not None:
-            raise self.failed
+            raise anew(self.failed)
         return self.result
 
     def future(self) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import Work
 
-from antiphon._torch_futures import Chain, Outcome
+from antiphon._torch_futures import Chain, Outcome, anew
 from antiphon._torch_meeting import Meet, Meeting, destroyed, not_begun
 from antiphon._torch_sides import Side, tensors_of
 from antiphon._torch_streams import ABORTED, GIVEN_UP, PATIENCE, Body, Limit, Line, SourcedWork, StreamWork
@@ -124,7 +124,7 @@ class Lane:
         with self._door:
             # Once the lane is broken calls are refused: a caller that did not ask how earlier ones went should not go on.
             if refused := self._left or self._meeting.broken or (destroyed() if self._ended else None):
-                raise refused
+                raise anew(refused)
             self._calls.put((begun(), body, done, failed))
 
     def transfer(self, body: Body, side: Side, result: Any, source: int | None = None) -> Any:

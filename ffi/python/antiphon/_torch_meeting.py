@@ -17,6 +17,7 @@ from collections.abc import Callable
 from secrets import compare_digest, token_hex
 from typing import Any
 
+from antiphon._torch_futures import anew
 from antiphon._torch_streams import ABORTED, Limit
 from antiphon._torch_threads import Work, begun, ending
 from antiphon.communicator import Communicator, UniqueId
@@ -91,7 +92,7 @@ class Meeting:
             self.give_up(not_begun(self._name, self._limit.seconds))
         if self.made is None:
             assert self.broken is not None
-            raise self.broken
+            raise anew(self.broken)
         return self.made
 
     def await_with(self, ask: Callable[[], None]) -> Communicator:

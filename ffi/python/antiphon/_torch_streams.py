@@ -19,7 +19,7 @@ from torch._C._distributed_c10d import Work
 from antiphon._buffers import NAMES, Span
 from antiphon._groups import alone
 from antiphon._library import PATIENCE
-from antiphon._torch_futures import Chain, Outcome
+from antiphon._torch_futures import Chain, Outcome, anew
 from antiphon._torch_untraced import untraced
 from antiphon.communicator import Communicator, Memory, Op, Stream
 from antiphon.errors import AntiphonError, InvalidArgumentError, TimedOutError
@@ -145,10 +145,10 @@ class StreamWork(SourcedWork):
         if not self.outcome.wait(limit.left()):
             raise limit.error()
         if error := self.exception():
-            raise error
+            raise anew(error)
         while limit.seconds is not None and not self._done.query():
             if not limit.left():
-                raise self.exception() or limit.error()
+                raise anew(self.exception() or limit.error())
             time.sleep(0.0002)
         self._held = None
         self.outcome.waited(self)
@@ -157,7 +157,7 @@ class StreamWork(SourcedWork):
             self._done.synchronize()
         # For the GPU, a call that failed while the host waited is simply done.
         if (self._blocking or limit.seconds is not None) and (error := self.exception()):
-            raise error
+            raise anew(error)
         return True
 
     def synchronize(self) -> None:

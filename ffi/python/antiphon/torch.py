@@ -31,7 +31,7 @@ from torch._C._distributed_c10d import ProcessGroup
 from antiphon import _torch_threads as threads
 from antiphon._library import at_end, ends_by_exception, patience
 from antiphon._torch_calls import gathering, in_turn, reducing, scattering
-from antiphon._torch_futures import leave_behind
+from antiphon._torch_futures import anew, leave_behind
 from antiphon._torch_lanes import Lane, SeveralWorks, end_all
 from antiphon._torch_meeting import Meeting, aborted, agree, check_room, destroyed, forked, meet, meet_far, watch
 from antiphon._torch_options import device_of, op_of
@@ -114,7 +114,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         def ask() -> None:
             if error := _broken():
-                raise error
+                raise anew(error)
             if not limit.left():
                 raise TimedOutError(
                     f"cannot make a process group: not all of its {size} ranks had come within {limit.seconds:g} s; see what the others do "
@@ -210,7 +210,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
     def _check(self) -> None:
         if error := self._refused or self._host.error():
-            raise error
+            raise anew(error)
 
     @contextlib.contextmanager
     def _begin(self) -> Iterator[None]:
@@ -549,7 +549,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
             def gone() -> bool:
                 # If the group has lost a rank, it may be the other one.
                 if error := host.error():
-                    raise error
+                    raise anew(error)
                 return given_up()
 
             return meet(place, password, own, limit, on, gone) if near else meet_far(store, place, own, limit, on, gone)

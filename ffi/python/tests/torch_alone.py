@@ -2,12 +2,17 @@
 
 import contextlib
 import gc
+import traceback
 import weakref
 from types import SimpleNamespace
 
 import torch
+import torch.distributed as dist
 
 from antiphon import _torch_futures, _torch_lanes, _torch_streams
+from antiphon._torch_futures import anew
+from antiphon._torch_meeting import Meeting
+from antiphon.errors import AbortedError
 
 
 class _Event:
@@ -74,3 +79,56 @@ def freed(rank, world):
                 assert seen() is None, made.__name__
     finally:
         gc.enable()
+
+
+def told(rank, world):
+    """However often a broken group says so, nothing adds up: neither the error, nor what those had to whom it was said."""
+    group = dist.new_group(backend="antiphon")
+    x = torch.ones(1)
+    work = group.allreduce([x])
+    work.wait()
+    group.abort()
+    gone = Meeting("nobody", nobody)
+    assert gone.over(60)
+    error = AbortedError("aborted")
+    line = SimpleNamespace(chain=_torch_futures.Chain(), device=torch.device("cuda", 0), error=lambda: error)
+    with cuda():
+        streamed = _torch_streams.StreamWork(line, False)
+        streamed.put([x])
+    failed = _torch_lanes.HostWork(_torch_futures.Outcome(_torch_futures.Chain()))
+    failed.outcome.fail(error)
+    for call in (
+        lambda: group.allreduce([x]), group._check, failed.wait, failed.result,
+        gone.communicator, streamed.wait, lambda: group._host.submit(lambda _: None, []),
+    ):  # fmt: skip
+        frames, seen = zip(*(said(call) for _ in range(5)))
+        gc.collect()
+        assert len(set(frames)) == 1, frames
+        assert [each() for each in seen] == [None] * 5
+    # What is nobody's fault comes from somewhere, and keeps its cause.
+    try:
+        raise ValueError("boom") from KeyError("x")
+    except ValueError as error:
+        for _ in range(2):
+            assert repr(anew(error)) == repr(error) and anew(error).__cause__ is error.__cause__
+            assert anew(error).__traceback__ is error.__traceback__
+
+    class Odd(Exception):
+        def __init__(self, one, two):
+            super().__init__(one)
+
+    assert anew(odd := Odd(1, 2)) is odd
+
+
+def nobody(given_up):
+    raise AbortedError("nobody came")
+
+
+def said(call):
+    """How many frames the error of a call has gone through, and what there was in one of them."""
+    mine = torch.ones(1)
+    try:
+        call()
+    except AbortedError as error:
+        return len(traceback.extract_tb(error.__traceback__)), weakref.ref(mine)
+    raise AssertionError("it did not fail")
