@@ -34,7 +34,7 @@ from antiphon._torch_calls import gathering, in_turn, reducing, scattering
 from antiphon._torch_futures import anew, leave_behind
 from antiphon._torch_lanes import Lane, SeveralWorks, end_all
 from antiphon._torch_meeting import Meeting, aborted, agree, check_room, destroyed, forked, meet, meet_far, watch
-from antiphon._torch_options import device_of, op_of
+from antiphon._torch_options import asked, device_of, op_of
 from antiphon._torch_profiled import profiled
 from antiphon._torch_sides import Parts, Side, joined, listed, listed_twice, parted, tensors_of
 from antiphon._torch_streams import Body, Limit, Line, name_of_device, on_one_device, seconds_of
@@ -233,8 +233,8 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         works, self._together.works = self._together.works or [], None
         return SeveralWorks(works)
 
-    def _submit(self, body: Body, result: Any, used: list[Side]) -> Any:
-        """Makes a call where its tensors are: on the host, or on their GPU."""
+    def _submit(self, body: Body, result: Any, used: list[Side], seconds: float | None = None) -> Any:
+        """Makes a call where its tensors are: on the host, or on their GPU. A `wait` without a timeout takes at most `seconds`."""
         tensors = tensors_of(used)
         device = on_one_device(tensors)
         if device is None:
@@ -244,6 +244,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
                 line, communicator = self._on(device)
                 work, ready = line.begin(tensors)
                 line.make(communicator, body, work, ready, result)
+        work.limit = seconds
         return work
 
     def _on(self, device: Any) -> tuple[Line, Communicator]:
@@ -279,19 +280,18 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     # The collectives; their arguments are torch's.
 
     @_called("all_reduce")
-    def allreduce(self, tensors: list[Any], opts: Any = None) -> Any:
+    def allreduce(self, tensors: list[Any], opts: Any = None, *, op: Any = None, timeout: timedelta | None = None) -> Any:
         """Reduces each tensor over all ranks, in place."""
-        op, tensors = op_of(opts), listed(tensors)
+        (op, _, seconds), tensors = asked(opts, op, None, timeout), listed(tensors)
         body, sides = in_turn([reducing(tensor, op, self._size) for tensor in tensors])
-        return self._submit(body, tensors, sides)
+        return self._submit(body, tensors, sides, seconds)
 
     allreduce_coalesced = allreduce
 
     @_called("broadcast")
-    def broadcast(self, tensors: list[Any], opts: Any = None) -> Any:
+    def broadcast(self, tensors: list[Any], opts: Any = None, *, root: int | None = None, timeout: timedelta | None = None) -> Any:
         """Gives every rank the root's tensors."""
-        root = opts.rootRank if hasattr(opts, "rootRank") else int(opts or 0)
-        tensors = listed(tensors)
+        (_, root, seconds), tensors = asked(opts, None, root, timeout), listed(tensors)
         sides = [Side(tensor) for tensor in tensors]
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
@@ -299,12 +299,14 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
                 with side:
                     communicator.broadcast(side.span, root, stream=stream)
 
-        return self._submit(body, tensors, sides)
+        return self._submit(body, tensors, sides, seconds)
 
     @_called("reduce")
-    def reduce(self, tensors: list[Any], opts: Any = None) -> Any:
+    def reduce(
+        self, tensors: list[Any], opts: Any = None, *, op: Any = None, root: int | None = None, timeout: timedelta | None = None
+    ) -> Any:
         """Reduces each tensor over all ranks, into the root's."""
-        op, root, tensors = op_of(opts), opts.rootRank, listed(tensors)
+        (op, root, seconds), tensors = asked(opts, op, root, timeout), listed(tensors)
         sides = [Side(tensor, reduced=op) for tensor in tensors]
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
@@ -312,7 +314,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
                 with side:
                     communicator.reduce(side.span, None, side.op, root, stream=stream)
 
-        return self._submit(body, tensors, sides)
+        return self._submit(body, tensors, sides, seconds)
 
     @_called("all_gather")
     def allgather(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
@@ -419,9 +421,17 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         return self._submit(body, outputs, [source, whole])
 
     @_called("gather")
-    def gather(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
+    def gather(
+        self,
+        output_tensors: list[Any],
+        input_tensors: list[Any],
+        opts: Any = None,
+        *,
+        root: int | None = None,
+        timeout: timedelta | None = None,
+    ) -> Any:
         """Gives the root the tensors of all."""
-        root, (source,) = opts.rootRank, listed(input_tensors)
+        (_, root, seconds), (source,) = asked(opts, None, root, timeout), listed(input_tensors)
         side = Side(source, given=True)
         outputs = listed_twice(output_tensors)[0] if self._rank == root else []
         whole = joined(outputs, self._size, source) if self._rank == root else None
@@ -430,19 +440,19 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
             with side, whole or contextlib.nullcontext():
                 communicator.gather(side.span, whole.span if whole else None, root, stream=stream)
 
-        return self._submit(body, list(outputs), [side, *([whole] if whole else [])])
+        return self._submit(body, list(outputs), [side, *([whole] if whole else [])], seconds)
 
     @_called("gather")
     def gather_single(self, output: Any, input: Any, opts: Any = None) -> Any:
         """Gives the root the tensors of all, joined."""
-        root, source = opts.rootRank, Side(input, given=True)
+        (_, root, seconds), source = asked(opts), Side(input, given=True)
         whole = Side(output) if self._rank == root else None
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
             with source, whole or contextlib.nullcontext():
                 communicator.gather(source.span, whole.span if whole else None, root, stream=stream)
 
-        return self._submit(body, [output], [source, *([whole] if whole else [])])
+        return self._submit(body, [output], [source, *([whole] if whole else [])], seconds)
 
     # What later releases of PyTorch call these.
     all_gather_single = _allgather_base
@@ -452,9 +462,17 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     all_to_all_single = alltoall_base
 
     @_called("scatter")
-    def scatter(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
+    def scatter(
+        self,
+        output_tensors: list[Any],
+        input_tensors: list[Any],
+        opts: Any = None,
+        *,
+        root: int | None = None,
+        timeout: timedelta | None = None,
+    ) -> Any:
         """Gives rank r the root's r-th tensor."""
-        root, (output,) = opts.rootRank, listed(output_tensors)
+        (_, root, seconds), (output,) = asked(opts, None, root, timeout), listed(output_tensors)
         side = Side(output)
         whole = joined(listed_twice(input_tensors)[0], self._size, output, given=True) if self._rank == root else None
 
@@ -462,12 +480,12 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
             with side, whole or contextlib.nullcontext():
                 communicator.scatter(whole.span if whole else None, side.span, root, stream=stream)
 
-        return self._submit(body, [output], [side, *([whole] if whole else [])])
+        return self._submit(body, [output], [side, *([whole] if whole else [])], seconds)
 
-    def barrier(self, opts: Any = None) -> Any:
+    def barrier(self, opts: Any = None, *, timeout: timedelta | None = None) -> Any:
         """Is done once all ranks have called it; in a group with tensors on GPUs, once their streams have come so far."""
         work = profiled("barrier", lambda: self._barrier(opts))
-        work.limit = seconds_of(getattr(opts, "timeout", None))
+        work.limit = asked(opts, None, None, timeout).seconds
         return work
 
     def _barrier(self, opts: Any) -> Any:

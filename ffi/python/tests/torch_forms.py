@@ -1,13 +1,14 @@
 """Cases of `torch_ranks.py`: forms in which calls are given their tensors, and what they are to do."""
 
 import contextlib
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch_checks import fails, same
 
 from antiphon._torch_futures import Chain, Outcome
-from antiphon.errors import UnsupportedError
+from antiphon.errors import TimedOutError, UnsupportedError
 
 
 def forms(rank, world):
@@ -32,6 +33,7 @@ def forms(rank, world):
         for call in (lambda x: group.allgather(parts, x), lambda x: group.gather(parts if rank == 0 else [], x, _root(0))):
             call(torch.full((length,), rank + 1.0)).wait()
             same(torch.stack(parts)[:, 0], [1, 2])
+    by_names(group, rank, world)
     of_a_call_whose_end_goes_wrong(group)
 
 
@@ -39,6 +41,48 @@ def _root(rank):
     options = dist.ReduceOptions()
     options.rootRank = rank
     return options
+
+
+def by_names(group, rank, world):
+    """What options say may be said by name, or some of it in their place."""
+    own, both, most = torch.full((2,), rank + 1.0), [torch.zeros(2) for _ in range(world)], dist.ReduceOp.MAX
+    for call, expected in (
+        (lambda x: group.allreduce(x, op=most), [2, 2]), (lambda x: group.allreduce([x], most), [2, 2]),
+        (lambda x: group.broadcast(x, root=1), [2, 2]), (lambda x: group.broadcast([x], 1), [2, 2]),
+        (lambda x: group.reduce(x, root=1, op=most), [1, 2]), (lambda x: group.reduce(x, 1), [1, 3]),
+        (lambda x: group.gather(both if rank == 1 else [], x, root=1), [1, 2]),
+        (lambda x: group.scatter(x, [own + 5, own + 6] if rank == 1 else [], root=1), [7, 8]),
+    ):  # fmt: skip
+        call(x := own.clone()).wait()
+        same(x, [expected[rank]] * 2)
+    same(torch.stack(both)[:, 0], [1, 2] if rank == 1 else [0, 0])
+    # Names count more than options, which say as much as before.
+    options = dist.ReduceOptions()
+    options.rootRank, options.reduceOp = 0, most
+    group.reduce(x := own.clone(), options, root=1).wait()
+    same(x, [[1, 2][rank]] * 2)
+    brief = timedelta(seconds=0.2)
+    options.timeout = brief
+    if rank == 0:
+        late = [
+            group.allreduce(own.clone(), timeout=brief), group.broadcast(own.clone(), root=0, timeout=brief),
+            group.reduce(own.clone(), options), group.gather([both], own, root=0, timeout=brief),
+            group.scatter(own.clone(), both, root=0, timeout=brief), group.barrier(timeout=brief), group.barrier(brief),
+        ]  # fmt: skip
+        for work in late:
+            fails("not complete within 0.2 s", lambda: work, TimedOutError)  # noqa: B023
+        dist.send(own, 1)
+    else:
+        dist.recv(own, 0)
+        group.allreduce(own.clone())
+        group.broadcast(own.clone())
+        group.reduce(own.clone(), options, timeout=timedelta(seconds=60)).wait()
+        group.gather([], own)
+        group.scatter(own.clone(), [], root=0)
+        group.barrier()
+        late = [group.barrier()]
+    for work in late:
+        work.wait(timedelta(seconds=60))
 
 
 def of_a_call_whose_end_goes_wrong(group):
