@@ -483,7 +483,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         return self._submit(body, [output], [side, *([whole] if whole else [])], seconds)
 
     def barrier(self, opts: Any = None, *, timeout: timedelta | None = None) -> Any:
-        """Is done once all ranks have called it; in a group with tensors on GPUs, once their streams have come so far."""
+        """Is done once all ranks have called it; in a group that has had collectives on GPUs, once their streams have come so far."""
         work = profiled("barrier", lambda: self._barrier(opts))
         work.limit = asked(opts, None, None, timeout).seconds
         return work
