@@ -13,7 +13,6 @@ of the thread; sends and receives have both.
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import inspect
 import os
@@ -22,7 +21,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -38,6 +37,7 @@ from antiphon._torch_options import asked, device_of, op_of
 from antiphon._torch_profiled import profiled
 from antiphon._torch_sides import Parts, Side, joined, listed, listed_twice, parted, tensors_of
 from antiphon._torch_streams import Body, Limit, Line, name_of_device, on_one_device, seconds_of
+from antiphon._torch_together import Together, called
 from antiphon._torch_untraced import untraced
 from antiphon.communicator import Communicator, Stream, UniqueId
 from antiphon.errors import AntiphonError, InvalidArgumentError, TimedOutError, UnsupportedError
@@ -66,38 +66,6 @@ def _end() -> None:
             group._shut()
     finally:  # Also if something interrupts the loop.
         threads.rest(patience())
-
-
-class _Together(threading.local):
-    """The calls that a thread makes together; what another thread calls meanwhile is not part of them."""
-
-    works: list[Any] | None = None
-    """The works so far; None while calls are made one by one."""
-
-
-_Call = TypeVar("_Call", bound=Callable[..., Any])
-
-
-def _called(name: str) -> Callable[[_Call], _Call]:
-    """Decorates a call: profilers see it as `name`, and its work joins the others where calls are made together. A refused call
-    ends that, since perhaps nobody else will."""
-
-    def decorated(call: _Call) -> _Call:
-        @functools.wraps(call)
-        def made(group: AntiphonProcessGroup, *given: Any, **named: Any) -> Any:
-            together = group._together
-            try:
-                work = profiled(name, lambda: call(group, *given, **named))
-            except BaseException:
-                together.works = None
-                raise
-            if together.works is not None:
-                together.works.append(work)
-            return work
-
-        return cast("_Call", made)
-
-    return decorated
 
 
 class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
@@ -132,7 +100,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         self._refused: AntiphonError | None = None
         # Held while a lane is looked up or begun, and while it is noted that no more may be; never while waiting for ranks.
         self._beginning = threading.RLock()
-        self._together = _Together()
+        self._together = Together()
         self._named = self._described = ""
         self._barriers = 0
         self._shut = weakref.finalize(self, end_all, self._lanes)
@@ -279,7 +247,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
     # The collectives; their arguments are torch's.
 
-    @_called("all_reduce")
+    @called("all_reduce")
     def allreduce(self, tensors: list[Any], opts: Any = None, *, op: Any = None, timeout: timedelta | None = None) -> Any:
         """Reduces each tensor over all ranks, in place."""
         (op, _, seconds), tensors = asked(opts, op, None, timeout), listed(tensors)
@@ -288,7 +256,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
     allreduce_coalesced = allreduce
 
-    @_called("broadcast")
+    @called("broadcast")
     def broadcast(self, tensors: list[Any], opts: Any = None, *, root: int | None = None, timeout: timedelta | None = None) -> Any:
         """Gives every rank the root's tensors."""
         (_, root, seconds), tensors = asked(opts, None, root, timeout), listed(tensors)
@@ -301,7 +269,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, tensors, sides, seconds)
 
-    @_called("reduce")
+    @called("reduce")
     def reduce(
         self, tensors: list[Any], opts: Any = None, *, op: Any = None, root: int | None = None, timeout: timedelta | None = None
     ) -> Any:
@@ -316,7 +284,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, tensors, sides, seconds)
 
-    @_called("all_gather")
+    @called("all_gather")
     def allgather(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
         """Gives every rank the tensors of all."""
         lists = listed_twice(output_tensors)
@@ -329,7 +297,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         turned = [list(outputs) for outputs in zip(*output_lists, strict=True)]
         return self.allgather(turned, input_list, opts)
 
-    @_called("all_gather_into_tensor")
+    @called("all_gather_into_tensor")
     def _allgather_base(self, output: Any, input: Any, opts: Any = None) -> Any:
         whole, source = Side(output), Side(input, given=True)
 
@@ -339,7 +307,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, [output], [whole, source])
 
-    @_called("all_gather_into_tensor")
+    @called("all_gather_into_tensor")
     def allgather_into_tensor_coalesced(self, outputs: list[Any], inputs: list[Any], opts: Any = None) -> Any:
         """Gives every rank the tensors of all, joined."""
         pairs = [(Side(output), Side(input, given=True)) for output, input in zip(outputs, inputs, strict=True)]
@@ -351,7 +319,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, outputs, [side for pair in pairs for side in pair])
 
-    @_called("reduce_scatter")
+    @called("reduce_scatter")
     def reduce_scatter(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
         """Gives rank r the reduction of all ranks' r-th tensors."""
         op, outputs = op_of(opts), listed(output_tensors)
@@ -359,7 +327,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         body, sides = in_turn([scattering(output, inputs, op, self._rank, self._size) for output, inputs in pairs])
         return self._submit(body, outputs, sides)
 
-    @_called("reduce_scatter_tensor")
+    @called("reduce_scatter_tensor")
     def _reduce_scatter_base(self, outputTensor: Any, inputTensor: Any, opts: Any = None) -> Any:
         op = op_of(opts)
         whole, side = Side(inputTensor, reduced=op, given=True), Side(outputTensor, reduced=op)
@@ -370,7 +338,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, [outputTensor], [whole, side])
 
-    @_called("reduce_scatter_tensor")
+    @called("reduce_scatter_tensor")
     def reduce_scatter_tensor_coalesced(self, outputs: list[Any], inputs: list[Any], opts: Any = None) -> Any:
         """Gives rank r the reduction of all ranks' r-th parts."""
         op = op_of(opts)
@@ -384,7 +352,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, outputs, [side for pair in pairs for side in pair])
 
-    @_called("all_to_all_single")
+    @called("all_to_all_single")
     def alltoall_base(
         self,
         output_tensor: Any,
@@ -407,7 +375,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, [output_tensor], [whole, source])
 
-    @_called("all_to_all")
+    @called("all_to_all")
     def alltoall(self, output_tensor: list[Any], input_tensor: list[Any], opts: Any = None) -> Any:
         """Sends the r-th tensor to rank r, and receives one from it."""
         inputs, outputs = listed(input_tensor), listed(output_tensor)
@@ -420,7 +388,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, outputs, [source, whole])
 
-    @_called("gather")
+    @called("gather")
     def gather(
         self,
         output_tensors: list[Any],
@@ -442,7 +410,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, list(outputs), [side, *([whole] if whole else [])], seconds)
 
-    @_called("gather")
+    @called("gather")
     def gather_single(self, output: Any, input: Any, opts: Any = None) -> Any:
         """Gives the root the tensors of all, joined."""
         (_, root, seconds), source = asked(opts), Side(input, given=True)
@@ -461,7 +429,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
     all_to_all_single = alltoall_base
 
-    @_called("scatter")
+    @called("scatter")
     def scatter(
         self,
         output_tensors: list[Any],
@@ -506,7 +474,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
     # Between two ranks.
 
-    @_called("send")
+    @called("send")
     def send(self, tensors: list[Any], dstRank: int, tag: int = 0) -> Any:
         """Sends a tensor to a rank, which receives one of the same size by the same tag. Each tag takes a thread and descriptors for
         as long as the group lasts."""
@@ -519,7 +487,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._lane(self._rank, dstRank, tag, side).transfer(body, side, [tensor])
 
-    @_called("recv")
+    @called("recv")
     def recv(self, tensors: list[Any], srcRank: int, tag: int = 0) -> Any:
         """Receives a tensor from a rank."""
         (tensor,) = listed(tensors)
@@ -585,11 +553,25 @@ def _create(store: Any, rank: int, size: int, timeout: timedelta) -> AntiphonPro
     return AntiphonProcessGroup(store, rank, size, timeout)
 
 
+def _create_of(given: Any, options: Any) -> AntiphonProcessGroup:
+    """The same, from all that PyTorch says of a group."""
+    if options is not None:
+        warnings.warn(f"a group of antiphon has no options: pg_options, {type(options).__name__}, change nothing", stacklevel=2)
+    group = _create(given.store, given.group_rank, given.group_size, given.timeout)
+    device = getattr(getattr(given, "process_group", None), "bound_device_id", None)
+    if device is not None:
+        # What barriers name unless their callers do.
+        group.bound_device_id = device
+    return group
+
+
 def register() -> None:
     """Makes the backend known as "antiphon"; importing the module does it."""
     if not hasattr(dist.Backend, "ANTIPHON"):
-        takes_devices = "devices" in inspect.signature(dist.Backend.register_backend).parameters
-        dist.Backend.register_backend("antiphon", _create, **({"devices": ["cpu", "cuda"]} if takes_devices else {}))
+        taken = inspect.signature(dist.Backend.register_backend).parameters
+        named = {"devices": ["cpu", "cuda"], "extended_api": True}
+        more = {name: value for name, value in named.items() if name in taken}
+        dist.Backend.register_backend("antiphon", _create_of if "extended_api" in taken else _create, **more)
 
 
 untraced(AntiphonProcessGroup)

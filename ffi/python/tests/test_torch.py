@@ -99,7 +99,7 @@ def test_others_keep_no_rank_out(tmp_path):
     run("strangers", 1, tmp_path)
 
 
-@pytest.mark.parametrize("case", ["freed", "told"])
+@pytest.mark.parametrize("case", ["freed", "told", "made"])
 def test_alone(case, tmp_path):
     run(case, 1, tmp_path)
 

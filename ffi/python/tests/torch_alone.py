@@ -3,12 +3,15 @@
 import contextlib
 import gc
 import traceback
+import warnings
 import weakref
+from datetime import timedelta
 from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
 
+import antiphon.torch
 from antiphon import _torch_futures, _torch_lanes, _torch_streams
 from antiphon._torch_futures import anew
 from antiphon._torch_meeting import Meeting
@@ -132,3 +135,27 @@ def said(call):
     except AbortedError as error:
         return len(traceback.extract_tb(error.__traceback__)), weakref.ref(mine)
     raise AssertionError("it did not fail")
+
+
+def made(rank, world):
+    """What a group is made with: PyTorch's options, of which it has none, and the device of its barriers."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        dist.new_group(backend="antiphon")
+        assert not [each for each in said if "antiphon" in str(each.message)]
+        group = dist.new_group(backend="antiphon", pg_options=SimpleNamespace(wire="tcp"))
+    assert "pg_options, SimpleNamespace, change nothing" in "".join(str(each.message) for each in said)
+    group.allreduce([torch.ones(1)]).wait()
+    device = torch.device("cpu", 0)
+    # As later releases say it.
+    given = SimpleNamespace(
+        store=dist.PrefixStore("made", dist.distributed_c10d._get_default_store()), group_rank=0, group_size=1,
+        timeout=timedelta(seconds=20), process_group=SimpleNamespace(bound_device_id=device),
+    )  # fmt: skip
+    group = antiphon.torch._create_of(given, None)
+    assert group.bound_device_id == device
+    group.shutdown()
+    if hasattr(torch._C._distributed_c10d._DistributedBackendOptions, "process_group"):
+        group = dist.new_group(backend="antiphon", device_id=device)
+        assert group.bound_device_id == device
+        dist.barrier(group)

@@ -18,7 +18,7 @@ if sys.argv[1] == "raised":
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch_alone import freed, told  # noqa: F401: cases, by their names.
+from torch_alone import freed, made, told  # noqa: F401: cases, by their names.
 from torch_checks import fails, same
 from torch_copies import copies, lists  # noqa: F401
 from torch_ends import again, dead, ended, forked, interrupted, left, monitored, raised, strangers  # noqa: F401
