@@ -12,6 +12,7 @@ mod listener;
 mod losses;
 mod meet;
 mod options;
+mod progress;
 mod registration;
 mod turns;
 
@@ -407,14 +408,6 @@ impl Communicator {
         self.shared.settle();
     }
 
-    /// Tells the peers on this node about progress of what this rank is to pass on: `position` changes when it moves.
-    pub(crate) fn passes_on(&self, position: u64) {
-        let passing = &self.shared.control(self.rank()).passing.0;
-        if passing.load(Ordering::Relaxed) != position {
-            passing.store(position, Ordering::Relaxed);
-        }
-    }
-
     /// Ends a pair that transfers go through when this communicator is broken.
     pub(crate) fn ends_too(&self, pair: &Communicator) {
         self.shared.failure.ends_too(&pair.shared.failure);
@@ -452,12 +445,6 @@ fn form(
     joins.into_iter().map(Settled::finish).collect()
 }
 
-/// Changes a number that peers look at now and then. Of two threads that do at once, one may be lost: it has changed all the same.
-#[inline]
-fn count_up(line: &crate::shared::Line) {
-    line.0.store(line.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-}
-
 fn garbled(peer: u32, bytes: usize) -> ExecutorError {
     ExecutorError::Layout { what: "greeting", peer, found: format!("{bytes} bytes") }
 }
@@ -472,25 +459,6 @@ impl Shared {
     #[inline]
     pub fn control(&self, rank: u32) -> &ControlPage {
         self.control[rank as usize].get()
-    }
-
-    /// Progress of what the ranks of this node are to pass on, and of what their proxies move: a number that changes when some of
-    /// it moves.
-    pub fn passing(&self) -> u64 {
-        let near = self.peers.iter().filter(|peer| peer.same_node);
-        let passing = near.map(|peer| self.control(peer.rank).passing.0.load(Ordering::Relaxed));
-        passing.fold(0, u64::wrapping_add)
-    }
-
-    /// Notes that a launch of this rank has moved.
-    #[inline]
-    pub fn note_moved(&self) {
-        count_up(&self.control(self.rank).moved);
-    }
-
-    /// Notes that a link of this rank has moved something, perhaps for who waits for this rank.
-    pub fn note_passing(&self) {
-        count_up(&self.control(self.rank).passing);
     }
 
     /// The verdicts that the ranks of this node share: those in the page of its lowest rank.
