@@ -117,7 +117,7 @@ fn around(launch: &Launch<'_>, blocked: Blocked) -> Option<String> {
             Some(format!("(the link to rank {peer} has no room for the launch's descriptor)"))
         }
         Blocked::Writer(peer) => {
-            Some(format!("(rank {peer} may still write to the buffers, and is not through)"))
+            Some(format!("(rank {peer} may still use the buffers, and is not through)"))
         }
         Blocked::Unread(peer) => {
             Some(format!("(what it sends to rank {peer} is still being read)"))

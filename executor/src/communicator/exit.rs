@@ -58,6 +58,14 @@ impl Communicator {
 }
 
 impl Shared {
+    /// Marks ranks of this communicator and this process as quiet that know of its failure, and on whose launches nobody works. The
+    /// control thread did when they heard of it, but for those that somebody looked at in that moment.
+    pub fn quieten_near(&self) {
+        let live: Vec<_> = lock(&LIVE).iter().filter_map(Weak::upgrade).collect();
+        let own = live.iter().filter(|shared| shared.identity == self.identity && shared.failed());
+        own.for_each(|shared| shared.failure.quieten());
+    }
+
     /// Whether nothing of this rank is under way, as far as can be seen without waiting.
     fn is_through(&self) -> bool {
         self.failure.log.try_lock().is_ok_and(|log| log.completed == log.seq)

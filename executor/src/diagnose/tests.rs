@@ -81,7 +81,7 @@ fn a_rank_of_another_host_that_may_still_write_is_named() {
     let shared = &hosts.ranks[0].shared;
     drive(&[&waits, &writes], || shared.control(1).entered(1));
     let text = stalled(&waits);
-    assert!(text.contains("rank 0 block 0 waits at no op (rank 1 may still write"), "{text}");
+    assert!(text.contains("rank 0 block 0 waits at no op (rank 1 may still use"), "{text}");
 }
 
 #[test]

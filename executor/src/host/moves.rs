@@ -119,18 +119,17 @@ impl Run<'_, '_, '_, '_> {
         // SAFETY: the sides were just resolved for this segment.
         unsafe {
             match kind {
-                Kind::Raw => self.in_parts(len, false, reads, op),
-                Kind::Process => self.in_parts(len, true, reads, op),
+                Kind::Raw | Kind::Process => self.in_parts(kind, len, reads, op),
                 Kind::Packets => self.packets(reads, op, len, padded),
             }
         }
     }
 
-    /// Moves raw bytes, or the next part of many. Resumes at `cursor.progress` bytes.
+    /// Moves raw bytes, or the next part of many, whose sides were resolved as of this kind. Resumes at `cursor.progress` bytes.
     unsafe fn in_parts(
         &mut self,
+        kind: Kind,
         len: u64,
-        by_process: bool,
         reads: usize,
         op: ReduceOp,
     ) -> Result<(), Stop> {
@@ -141,7 +140,7 @@ impl Run<'_, '_, '_, '_> {
         }
         // SAFETY: resolved for `len` bytes.
         unsafe {
-            if by_process {
+            if kind == Kind::Process {
                 self.through_processes(reads, op, done..end)?;
             } else {
                 self.pad.advance(done);
@@ -242,13 +241,13 @@ impl Run<'_, '_, '_, '_> {
         self.pad.sources.clear();
         self.pad.destinations.clear();
         self.pad.places.clear();
-        let mut mapped = true;
+        let mut kind = Kind::Raw;
         let mut at = |place: Place, offset: u64, rank: u32| {
             let place = place.after(offset + start);
             let here = match place {
                 Place::Here(pointer) => pointer,
                 _ => {
-                    mapped = false;
+                    kind = Kind::Process;
                     std::ptr::null_mut()
                 }
             };
@@ -260,7 +259,7 @@ impl Run<'_, '_, '_, '_> {
         self.pad.destinations.push(here[1]);
         // SAFETY: the owners checked that their blocks lie inside their buffers, for which `step`'s caller vouches, and
         // that blocks which are written overlap no others; both are `len` bytes long from here on.
-        unsafe { self.in_parts(len, !mapped, 1, ReduceOp::Sum) }
+        unsafe { self.in_parts(kind, len, 1, ReduceOp::Sum) }
     }
 
     /// Where a runtime block's buffer is, and where the block is in it.

@@ -364,7 +364,12 @@ impl Launch<'_> {
             |&peer: &u32| shared.peers[peer as usize].same_process || began.elapsed() < QUIET_LIMIT;
         let busy = |peer: &u32| reaches(peer) && !quiet(*peer) && waited(peer);
         let mut late = Late::new(began);
+        let mut helped = began;
         while let Some(peer) = (0..shared.world).find(busy) {
+            if helped.elapsed() >= Duration::from_millis(1) {
+                shared.quieten_near();
+                helped = Instant::now();
+            }
             if let Some(waited) = late.due(Instant::now()) {
                 log::warn!(
                     "rank {} waits, for {} s by now, until rank {peer}, of this process, is out of the buffers of launch {}, which \
