@@ -367,7 +367,8 @@ impl Communicator {
         Ok(self.shared.device.allocate(bytes)?)
     }
 
-    /// A new stream: launches on it run in order, and independently of other streams.
+    /// A new stream: launches on it run in order, and independently of other streams; but on the host a launch begins when all ranks
+    /// have completed the one that came 64 launches before it, on whatever stream.
     ///
     /// # Errors
     /// What the device reports.

@@ -15,7 +15,7 @@ use crate::host::{Blocked, Fault, Stage, Step, step};
 use crate::placement::{self, Buffers};
 use crate::plan_cache::Sized;
 use crate::shared::arena::{Arena, ArenaShape, BlockBytes, Cursor};
-use crate::shared::control::{FOREIGN, LaunchRecord, RING};
+use crate::shared::control::{ControlPage, FOREIGN, LaunchRecord, RING};
 use crate::waiting::{Verdict, Waiter};
 use antiphon_bootstrap::Late;
 use antiphon_hal::{Effort, Memory, Task, TaskState};
@@ -480,11 +480,16 @@ impl Launch<'_> {
         let staged = state.active.as_ref().is_some_and(|active| active.buffers.copies_back());
         let uses = self.context.plan.uses(self.shared.rank);
         uses.guests.iter().copied().find(|&peer| {
+            // What is not staged is a region, to which no wire writes once it is freed.
+            let writes = staged && uses.late_writers.contains(&peer);
+            let by_wire = writes && uses.port_peers.contains(&peer);
             // Not that it has completed the launch: it may itself wait for this rank.
-            if let Some(mirror) = self.shared.mirror(peer) {
-                // What is not staged is a region, to which no wire writes once it is freed.
-                let writes = staged && uses.late_writers.contains(&peer);
-                return writes && !mirror.is_through(self.order.seq);
+            let through = |page: &ControlPage| page.is_through(self.order.seq);
+            if by_wire && !self.shared.mirror(peer).is_none_or(through) {
+                return true;
+            }
+            if !self.shared.peers[peer as usize].same_node {
+                return false;
             }
             state.arenas[peer as usize].is_none_or(|arena| {
                 let header = arena.header();

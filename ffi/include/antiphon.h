@@ -327,7 +327,8 @@ typedef struct antiphon_memory antiphon_memory;
 typedef struct antiphon_plan antiphon_plan;
 
 /**
- * A queue of calls: they run in order, and independently of other streams.
+ * A queue of calls: they run in order, and independently of other streams; but on the host a call begins when all ranks have
+ * completed the one that came 64 calls before it, on whatever stream.
  */
 typedef struct antiphon_stream antiphon_stream;
 

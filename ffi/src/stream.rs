@@ -9,7 +9,8 @@ use antiphon_executor::{Collectives, Executor, ExecutorError};
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// A queue of calls: they run in order, and independently of other streams.
+/// A queue of calls: they run in order, and independently of other streams; but on the host a call begins when all ranks have
+/// completed the one that came 64 calls before it, on whatever stream.
 pub struct antiphon_stream {
     _private: [u8; 0],
 }

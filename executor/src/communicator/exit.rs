@@ -7,8 +7,8 @@ use super::{Communicator, Shared};
 use crate::sync::lock;
 use std::sync::{Arc, Mutex, Once, Weak};
 
-/// Communicators on hosts, also those of the process that this one was forked from, of which this process is no rank.
-static LIVE: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+/// Communicators on hosts with their identities, also those of the process that this one was forked from, of which this process is no rank.
+static LIVE: Mutex<Vec<(u64, Weak<Shared>)>> = Mutex::new(Vec::new());
 /// Communicators left at the end. They are kept: dropping the last handle of one would wait for what must not be waited for then.
 static KEPT: Mutex<Vec<Arc<Shared>>> = Mutex::new(Vec::new());
 
@@ -19,8 +19,8 @@ pub(super) fn watch(shared: &Arc<Shared>) {
         return;
     }
     let mut live = lock(&LIVE);
-    live.retain(|one| one.strong_count() > 0);
-    live.push(Arc::downgrade(shared));
+    live.retain(|(_, one)| one.strong_count() > 0);
+    live.push((shared.identity, Arc::downgrade(shared)));
     ASKED.call_once(|| {
         // SAFETY: the function takes nothing, and is there until the library is unloaded, before which it is called.
         if unsafe { libc::atexit(ends) } != 0 {
@@ -34,7 +34,7 @@ pub(super) fn watch(shared: &Arc<Shared>) {
 /// Called when the process ends. Other threads may still run, or hold a lock that this needs for ever: then nothing is said.
 extern "C" fn ends() {
     let Ok(live) = LIVE.try_lock() else { return };
-    let all: Vec<Arc<Shared>> = live.iter().filter_map(Weak::upgrade).collect();
+    let all: Vec<Arc<Shared>> = live.iter().filter_map(|(_, one)| one.upgrade()).collect();
     drop(live);
     say_goodbye(&all);
     lock(&KEPT).extend(all);
@@ -61,9 +61,12 @@ impl Shared {
     /// Marks ranks of this communicator and this process as quiet that know of its failure, and on whose launches nobody works. The
     /// control thread did when they heard of it, but for those that somebody looked at in that moment.
     pub fn quieten_near(&self) {
-        let live: Vec<_> = lock(&LIVE).iter().filter_map(Weak::upgrade).collect();
-        let own = live.iter().filter(|shared| shared.identity == self.identity && shared.failed());
-        own.for_each(|shared| shared.failure.quieten());
+        let own: Vec<_> = {
+            let live = lock(&LIVE);
+            let own = live.iter().filter(|(identity, _)| *identity == self.identity);
+            own.filter_map(|(_, shared)| shared.upgrade()).collect()
+        };
+        own.iter().filter(|shared| shared.failed()).for_each(|shared| shared.failure.quieten());
     }
 
     /// Whether nothing of this rank is under way, as far as can be seen without waiting.

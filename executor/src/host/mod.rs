@@ -171,7 +171,7 @@ pub unsafe fn step(
     let cursor = own.cursor(block);
     let layout = &stage.layout.ranks[stage.rank as usize];
     let code = &layout.instructions[layout.blocks[block as usize].code.range()];
-    let mut run = Run { stage, own, layout, cursor, table, pad, posting };
+    let mut run = Run { stage, own, layout, cursor, table, pad, posting, moved: 0 };
     let mut pc = cursor.pc.load(Ordering::Relaxed) as usize;
     let mut window = run.window(code, pc);
     while let Some(instruction) = code.get(pc) {
@@ -200,6 +200,8 @@ struct Run<'r, 'a, 't, 'p> {
     table: &'r mut Table<'t>,
     pad: &'r mut Pad,
     posting: Option<&'r mut (dyn Posting + 'p)>,
+    /// Bytes that this step has moved.
+    moved: u64,
 }
 
 impl Run<'_, '_, '_, '_> {

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 const PACKET_TILE: usize = 2048;
 /// Bytes per call that reaches into another process: the size that measured fastest.
 const PROCESS_TILE: u64 = 64 << 10;
-/// Bytes that are moved at a time, before the launch looks at its links and at whether it still goes on.
+/// Bytes that a block moves at a time, before the launch looks at its links and at whether it still goes on.
 const PART: u64 = 16 << 20;
 
 /// Temporary memory of a stepping thread; grows to what the widest move needs and stays.
@@ -134,10 +134,15 @@ impl Run<'_, '_, '_, '_> {
         op: ReduceOp,
     ) -> Result<(), Stop> {
         let done = self.cursor.progress.load(Ordering::Relaxed);
-        let end = len.min(done + PART);
-        if done > 0 {
+        let Some(rest) = PART.checked_sub(self.moved).filter(|&rest| rest > 0) else {
+            return Err(Stop::Paused);
+        };
+        let end = len.min(done + rest);
+        // Small moves take less time than the look.
+        if done > 0 || len >= PROCESS_TILE {
             self.all_go_on()?;
         }
+        self.moved += end - done;
         // SAFETY: resolved for `len` bytes.
         unsafe {
             if kind == Kind::Process {

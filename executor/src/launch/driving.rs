@@ -91,10 +91,12 @@ impl Launch<'_> {
         state: &mut ContextState,
     ) -> Result<Option<u32>, ExecutorError> {
         let Some(active) = &mut state.active else { return Ok(None) };
-        let peers = &self.context.plan.uses(self.shared.rank).written_late;
-        while let Some(&peer) = peers.get(active.told_through) {
+        let uses = self.context.plan.uses(self.shared.rank);
+        while let Some(&peer) = uses.written_late.get(active.told_through) {
             let ports = &self.shared.ports;
-            if ports.is_mirrored(peer) && !ports.tell_through(peer, self.order.seq)? {
+            // The plan's own links stand on both sides since the launch began, others may come up meanwhile.
+            let by_wire = uses.port_peers.contains(&peer) && ports.is_mirrored(peer);
+            if by_wire && !ports.tell_through(peer, self.order.seq)? {
                 return Ok(Some(peer));
             }
             active.told_through += 1;

@@ -59,9 +59,10 @@ impl Launch<'_> {
                     (stalled.around, stalled.still) = (around, now);
                 }
                 let waited = now.saturating_duration_since(stalled.still);
-                let limit = shared.options.timeout.filter(|&limit| waited >= limit);
-                // A launch that waits for its turn is not reported: the launch before it is.
-                let overdue = stalled.late.due(now).filter(|_| blocked != Blocked::Turn);
+                // A launch that waits for its turn is neither ended nor reported: the launch before it is.
+                let own = blocked != Blocked::Turn;
+                let limit = shared.options.timeout.filter(|&limit| own && waited >= limit);
+                let overdue = stalled.late.due(now).filter(|_| own);
                 drop(waits);
                 if let Some(limit) = limit {
                     return Err(self.stalled(state, limit, blocked));
@@ -87,7 +88,10 @@ impl Launch<'_> {
         let own = &self.context.plan.layout().ranks[shared.rank as usize];
         let connected = |peer: u32| {
             let touched = [&own.buffer_peers, &own.scratch_peers, &uses.packet_writers];
-            touched.iter().any(|peers| peers.contains(&peer))
+            // Those that touch this rank's buffers, if it waits for them.
+            let guest = !self.order.proven && uses.guests.contains(&peer);
+            guest
+                || touched.iter().any(|peers| peers.contains(&peer))
                 || own.channels.iter().any(|channel| channel.peer == peer)
         };
         // The page of a peer that has left shows all that it has done. Copies of the page of a peer on another node may come
@@ -355,8 +359,9 @@ impl Launch<'_> {
         };
         let quiet = |peer: u32| {
             let page = shared.control(peer);
-            // Who has left has no launches.
+            // Who has left has no launches, nor has one whose communicator never came up.
             [&page.quiet, &page.left].into_iter().any(|word| word.0.load(Ordering::Acquire) != 0)
+                || shared.has_left(peer)
         };
         let began = Instant::now();
         // In this process a peer cannot be stopped alone, and its memory is the callers'.

@@ -324,6 +324,29 @@ fn a_launch_of_a_plan_that_is_not_proven_ends_when_nobody_touches_its_buffers() 
     }
 }
 
+#[test]
+fn a_rank_that_left_before_it_could_touch_the_buffers_is_missed() {
+    let program = ProgramBuilder::new("untold", Collective::SendRecv, 2);
+    program.block(1).get(program.input(0).all(), program.output(1).all());
+    let plan = program.build().unwrap();
+    let limit = Some(Duration::from_secs(60));
+    let options = Options::default().with_timeout(limit).with_verification(false);
+    let mut ranks = Communicator::in_process(2, &options).unwrap();
+    let executor = Executor::new(&ranks[0]);
+    let plan = executor.load(&plan).unwrap();
+    drop(ranks.pop());
+    let (input, mut output) = ([7; 4], [0; 4]);
+    let launch = executor.queued(&call(&plan, &input, &mut output), Some(1)).unwrap();
+    let error = loop {
+        match launch.advance(Effort::Wait) {
+            Ok(over) => assert!(!over),
+            Err(error) => break error,
+        }
+    };
+    assert!(!matches!(error, ExecutorError::Stalled { .. }), "{error}");
+    assert!(error.to_string().contains("rank 1"), "{error}");
+}
+
 /// A program's logger may panic.
 #[test]
 fn a_launch_in_which_something_panics_is_given_up() {
@@ -349,10 +372,13 @@ fn a_launch_in_which_something_panics_is_given_up() {
 fn a_long_move_is_made_in_parts_until_a_peer_gives_up() {
     const BYTES: usize = 36 << 20;
     for gives_up in [false, true] {
-        let program = ProgramBuilder::new("long", Collective::SendRecv, 2);
+        let program = ProgramBuilder::new("long", Collective::SendRecv, 2).chunk_counts(2, 2);
         let link = [program.channel(0, 1)];
         let block = program.block(0);
-        block.put(program.input(0).all(), program.output(1).all());
+        // What several moves move counts together.
+        for half in 0..2 {
+            block.put(program.input(0).chunk(half), program.output(1).chunk(half));
+        }
         block.signal(&link);
         program.block(1).wait(&link);
         let (ranks, executor, plan) = two(program, Duration::from_secs(60));

@@ -90,7 +90,9 @@ impl Ports {
     /// As [`publish`](Self::publish).
     pub fn tell_through(&self, peer: u32, seq: u64) -> Result<bool, ExecutorError> {
         let Some(standing) = self.links[peer as usize].get() else { return Ok(false) };
-        let Some(&mirror) = standing.telling.mirror.get() else { return Ok(true) };
+        let Some(&mirror) = standing.telling.mirror.get() else {
+            return Ok(self.is_local(standing));
+        };
         let base = u64::from(self.rank) * ControlPage::BYTES as u64;
         let to = base + ControlPage::through_at(seq);
         match standing.attended.link().signal(mirror, to, seq) {
