@@ -178,19 +178,21 @@ fn frees_too_early(
     meanwhile: impl Fn(&Communicator) + Sync,
 ) -> Vec<Result<(), ExecutorError>> {
     // Not the communicator's barrier: the time limit is not for what rank 0 compiles before.
-    let freed_by_now = Barrier::new(2);
+    let (made, freed_by_now) = (Barrier::new(2), Barrier::new(2));
     on_threads(2, options, |rank| {
         let mut caller = Caller::new(&rank, plan);
         // Beside kernels, HIP's driver makes no memory.
         let (other, mut freeing) = (rank.allocate(BYTES).unwrap(), None);
+        made.wait();
         if rank.rank() == 0 {
             caller.execute().unwrap();
-            let freed = Arc::downgrade(&caller.input);
+            let (freed, epoch) = (Arc::downgrade(&caller.input), rank.device().epoch());
             let before = std::mem::replace(&mut caller.input, other);
             // Drivers may let who frees memory wait for kernels.
             freeing = Some(std::thread::spawn(move || drop(before)));
             let began = Instant::now();
-            while freed.strong_count() > 0 {
+            // Its last owner is gone a moment before the device knows.
+            while freed.strong_count() > 0 || rank.device().epoch() == epoch {
                 assert!(began.elapsed() < Duration::from_secs(20), "the memory is kept");
                 std::thread::yield_now();
             }
