@@ -58,6 +58,12 @@ struct Clash {
     offset: u32,
 }
 
+impl Clash {
+    fn new([earlier, later]: [StepTouch; 2], side: &Side, offset: u32) -> Self {
+        Clash { earlier, later, side: side.clone(), offset }
+    }
+}
+
 /// Who transfers: a block, or the proxy that it posted to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
@@ -262,12 +268,8 @@ impl Walk<'_> {
                         _ => shadow.read(cell, &toucher),
                     };
                     let later = StepTouch::read(step);
-                    clashes.extend(conflict.map(|earlier| Clash {
-                        earlier,
-                        later,
-                        side: side.clone(),
-                        offset,
-                    }));
+                    clashes
+                        .extend(conflict.map(|earlier| Clash::new([earlier, later], side, offset)));
                     arguments.push(shadow.value(cell));
                 }
                 let value = values.combine(reduce, arguments);
@@ -304,12 +306,8 @@ impl Walk<'_> {
                         shadow.write_packet(cell, value, launch, &toucher).or(two)
                     };
                     let later = StepTouch::write(step);
-                    clashes.extend(conflict.map(|earlier| Clash {
-                        earlier,
-                        later,
-                        side: side.clone(),
-                        offset,
-                    }));
+                    clashes
+                        .extend(conflict.map(|earlier| Clash::new([earlier, later], side, offset)));
                 }
             }
         }
@@ -441,8 +439,8 @@ fn crossings(pieces: &Pieces, step: Epoch, clashes: &mut Vec<Clash>) {
                 let before = if from < at { others.len() } else { place * usize::from(from == at) };
                 let mut cross = |other: &Side, earlier: StepTouch| {
                     if let Some(offset) = overlap(&other.cells, &destination.cells, at == from) {
-                        let (later, side) = (StepTouch::write(step), destination.clone());
-                        clashes.push(Clash { earlier, later, side, offset });
+                        let later = StepTouch::write(step);
+                        clashes.push(Clash::new([earlier, later], destination, offset));
                     }
                 };
                 for other in &others[..before] {
