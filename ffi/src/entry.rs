@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Runs the body of a function that can fail.
 #[inline(always)]
 pub(crate) fn entry(body: impl FnOnce() -> Result<(), Failure>) -> antiphon_result {
-    // At worst a panic leaves a communicator that falls silent for its peers. No state of this library stays half done, since
-    // its locks are taken over from the thread that panicked.
+    // A launch that panics is given up, so that its buffers are the caller's again. At worst a communicator falls silent for its
+    // peers otherwise. No state of this library stays half done, since its locks are taken over from the thread that panicked.
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => antiphon_result::Success,
         Ok(Err(failure)) => failed(&failure),
