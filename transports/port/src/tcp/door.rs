@@ -135,12 +135,13 @@ struct Waiting {
 #[derive(Debug)]
 pub(super) struct Watch {
     door: Arc<Door>,
-    token: Token,
+    /// Kept, so that its descriptor is taken back by itself: a copy of it in a forked child would go on to be readable.
+    lobby: Arc<Lobby>,
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.door.pass_on(&self.token);
+        self.door.pass_on(&self.lobby);
     }
 }
 
@@ -211,19 +212,19 @@ impl Door {
             others
         };
         kept.insert(lobby.token, Arc::downgrade(lobby));
-        Ok(Watch { door: Arc::clone(self), token: lobby.token })
+        Ok(Watch { door: Arc::clone(self), lobby: Arc::clone(lobby) })
     }
 
     /// A link waits no more: if the door woke it, it wakes another.
-    fn pass_on(&self, token: &Token) {
+    fn pass_on(&self, lobby: &Lobby) {
         let mut waiting = lock(&self.waiting);
         let Waiting { watching, others } = &mut *waiting;
-        others.remove(token);
-        let Some(gone) = watching.remove(token) else { return };
-        if let Some(lobby) = gone.upgrade() {
-            // Fails only for what is not watched any more.
-            let _ = socket::watch(&lobby.poller, &self.poller, EventFlags::IN, EventFlags::empty());
+        others.remove(&lobby.token);
+        if watching.remove(&lobby.token).is_none() {
+            return;
         }
+        // Fails only for what is not watched any more.
+        let _ = socket::watch(&lobby.poller, &self.poller, EventFlags::IN, EventFlags::empty());
         while let Some(token) = others.keys().next().copied()
             && let Some(next) = others.remove(&token)
         {
