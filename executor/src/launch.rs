@@ -10,8 +10,8 @@ use crate::context::{Context, ContextState, Held};
 use crate::diagnose;
 use crate::error::{Doing, ExecutorError};
 use crate::host::posts::Posting;
-use crate::host::table::{Place, Resolve, Table, Unresolved};
-use crate::host::{Blocked, Fault, Stage, Step, step};
+use crate::host::table::{Place, Resolve, Table};
+use crate::host::{Blocked, Fault, Stage, Step, Unready, step};
 use crate::placement::{self, Buffers};
 use crate::plan_cache::Sized;
 use crate::shared::arena::{Arena, ArenaShape, BlockBytes, Cursor};
@@ -509,17 +509,12 @@ impl Launch<'_> {
         }
         for block in 0..self.blocks() {
             let cursor = arena.cursor(block);
-            if assists && !lock(cursor) {
+            if assists && !cursor.try_lock() {
                 return false;
             }
-            cursor.pc.store(0, Ordering::Relaxed);
-            cursor.segment.store(0, Ordering::Relaxed);
-            cursor.progress.store(0, Ordering::Relaxed);
-            cursor.iteration.store(0, Ordering::Relaxed);
-            cursor.target.store(0, Ordering::Relaxed);
-            cursor.done.store(0, Ordering::Relaxed);
+            cursor.rewind();
             if assists {
-                unlock(cursor);
+                cursor.unlock();
             }
         }
         true
@@ -567,23 +562,6 @@ fn own_arena(state: &ContextState, rank: u32) -> Arena {
         Some(arena) => arena,
         None => unreachable!("a context is made with its own arena"),
     }
-}
-
-fn lock(cursor: &Cursor) -> bool {
-    cursor.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
-}
-
-fn unlock(cursor: &Cursor) {
-    cursor.lock.store(0, Ordering::Release);
-}
-
-/// A number that changes whenever the block moves.
-fn position(cursor: &Cursor) -> u64 {
-    let part = |value: u64, weight: u64| value.wrapping_mul(weight);
-    part(cursor.pc.load(Ordering::Relaxed).into(), 0x9E37_79B9_7F4A_7C15)
-        .wrapping_add(part(cursor.segment.load(Ordering::Relaxed).into(), 0xC2B2_AE3D_27D4_EB4F))
-        .wrapping_add(part(cursor.iteration.load(Ordering::Relaxed), 0x1656_67B1_9E37_79F9))
-        .wrapping_add(cursor.progress.load(Ordering::Relaxed))
 }
 
 #[cfg(test)]

@@ -111,6 +111,27 @@ pub enum Fault {
     },
 }
 
+/// Why what a block asked its launch for is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unready {
+    /// Not yet.
+    Blocked(Blocked),
+    /// Never.
+    Failed(Fault),
+}
+
+impl From<Blocked> for Unready {
+    fn from(blocked: Blocked) -> Self {
+        Unready::Blocked(blocked)
+    }
+}
+
+impl From<Fault> for Unready {
+    fn from(fault: Fault) -> Self {
+        Unready::Failed(fault)
+    }
+}
+
 /// How far a step came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -140,6 +161,15 @@ impl From<Blocked> for Stop {
 impl From<Fault> for Stop {
     fn from(fault: Fault) -> Self {
         Stop::Failed(fault)
+    }
+}
+
+impl From<Unready> for Stop {
+    fn from(unready: Unready) -> Self {
+        match unready {
+            Unready::Blocked(blocked) => Stop::Blocked(blocked),
+            Unready::Failed(fault) => Stop::Failed(fault),
+        }
     }
 }
 

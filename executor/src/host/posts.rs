@@ -1,6 +1,6 @@
 //! Port channels: transfers and signals that the engine hands to a wire.
 
-use super::{Blocked, Fault, Run, Stop, Window};
+use super::{Blocked, Run, Stop, Unready, Window};
 use crate::host::moves::clip;
 use antiphon_plan::program::{Area, Instruction};
 use std::sync::atomic::Ordering;
@@ -22,35 +22,17 @@ pub struct Spot {
 /// Carries out what blocks of one rank ask of port channels. Nothing waits.
 pub trait Posting {
     /// Has `bytes` bytes of this rank written to a peer, as packets or not. `false` if the link's queue is full.
-    fn write(&mut self, from: Spot, to: Spot, bytes: u64) -> Result<bool, Unposted>;
+    fn write(&mut self, from: Spot, to: Spot, bytes: u64) -> Result<bool, Unready>;
 
     /// Has the counter of channel `paired` of a peer set to `value`, after all that was written before. `false` if the
     /// link's queue is full.
-    fn signal(&mut self, peer: u32, paired: u32, value: u64) -> Result<bool, Unposted>;
+    fn signal(&mut self, peer: u32, paired: u32, value: u64) -> Result<bool, Unready>;
 
     /// The number of things posted to a peer so far.
-    fn posted(&mut self, peer: u32) -> Result<u64, Unposted>;
+    fn posted(&mut self, peer: u32) -> Result<u64, Unready>;
 
     /// Whether as many have landed.
-    fn landed(&mut self, peer: u32, posted: u64) -> Result<bool, Unposted>;
-}
-
-/// Why nothing was posted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unposted {
-    /// Not yet.
-    Blocked(Blocked),
-    /// Never.
-    Failed(Fault),
-}
-
-impl From<Unposted> for Stop {
-    fn from(unposted: Unposted) -> Self {
-        match unposted {
-            Unposted::Blocked(blocked) => Stop::Blocked(blocked),
-            Unposted::Failed(fault) => Stop::Failed(fault),
-        }
-    }
+    fn landed(&mut self, peer: u32, posted: u64) -> Result<bool, Unready>;
 }
 
 impl Run<'_, '_, '_, '_> {
@@ -179,24 +161,24 @@ mod tests {
     }
 
     impl Posting for Fake {
-        fn write(&mut self, from: Spot, to: Spot, bytes: u64) -> Result<bool, Unposted> {
+        fn write(&mut self, from: Spot, to: Spot, bytes: u64) -> Result<bool, Unready> {
             let takes = self.takes();
             if takes {
                 self.writes.push((from, to, bytes));
             }
             Ok(takes)
         }
-        fn signal(&mut self, peer: u32, paired: u32, value: u64) -> Result<bool, Unposted> {
+        fn signal(&mut self, peer: u32, paired: u32, value: u64) -> Result<bool, Unready> {
             let takes = self.takes();
             if takes {
                 self.signals.push((peer, paired, value));
             }
             Ok(takes)
         }
-        fn posted(&mut self, _: u32) -> Result<u64, Unposted> {
+        fn posted(&mut self, _: u32) -> Result<u64, Unready> {
             Ok((self.writes.len() + self.signals.len()) as u64)
         }
-        fn landed(&mut self, _: u32, posted: u64) -> Result<bool, Unposted> {
+        fn landed(&mut self, _: u32, posted: u64) -> Result<bool, Unready> {
             self.asked.push(posted);
             Ok(self.landed >= posted)
         }

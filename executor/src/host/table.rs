@@ -1,6 +1,6 @@
 //! Where every rank's input and output are, for one launch.
 
-use super::{Blocked, Fault, Stop};
+use super::{Stop, Unready};
 use antiphon_plan::program::Area;
 
 /// Where a buffer is.
@@ -37,31 +37,13 @@ unsafe impl Send for Place {}
 /// How a table finds a rank's buffers on first access.
 pub trait Resolve {
     /// The input and output of `rank` in the launch, once it has entered it and they are reachable.
-    fn resolve(&mut self, rank: u32) -> Result<[Place; 2], Unresolved>;
+    fn resolve(&mut self, rank: u32) -> Result<[Place; 2], Unready>;
 
     /// Returns once `rank` is known to have entered the launch with the same call.
-    fn agree(&mut self, rank: u32) -> Result<(), Unresolved>;
+    fn agree(&mut self, rank: u32) -> Result<(), Unready>;
 
     /// Whether `rank`, of this node, has given up whatever launches it has not completed: its memory may be something else's by now.
     fn has_given_up(&self, rank: u32) -> bool;
-}
-
-/// Why a rank's buffers are not known.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unresolved {
-    /// Not yet.
-    Blocked(Blocked),
-    /// Never.
-    Failed(Fault),
-}
-
-impl From<Unresolved> for Stop {
-    fn from(unresolved: Unresolved) -> Self {
-        match unresolved {
-            Unresolved::Blocked(blocked) => Stop::Blocked(blocked),
-            Unresolved::Failed(fault) => Stop::Failed(fault),
-        }
-    }
 }
 
 /// The buffers of all ranks, filled in as they are first accessed.

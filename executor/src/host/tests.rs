@@ -1,6 +1,6 @@
 //! What a step leaves for other threads and processes, and what it finds of them.
 
-use super::table::{Place, Resolve, Unresolved};
+use super::table::{Place, Resolve};
 use super::*;
 use crate::shared::arena::ArenaShape;
 use antiphon_plan::builder::ProgramBuilder;
@@ -14,11 +14,11 @@ use std::process::{Command, Stdio};
 pub(super) struct Nowhere;
 
 impl Resolve for Nowhere {
-    fn resolve(&mut self, rank: u32) -> Result<[Place; 2], Unresolved> {
-        Err(Unresolved::Blocked(Blocked::Entry(rank)))
+    fn resolve(&mut self, rank: u32) -> Result<[Place; 2], Unready> {
+        Err(Unready::Blocked(Blocked::Entry(rank)))
     }
 
-    fn agree(&mut self, _: u32) -> Result<(), Unresolved> {
+    fn agree(&mut self, _: u32) -> Result<(), Unready> {
         Ok(())
     }
 

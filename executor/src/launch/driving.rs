@@ -21,6 +21,18 @@ pub(super) enum Driven {
     Blocked(Blocked),
 }
 
+/// Counts a block as done with the launch.
+fn retire(arena: &Arena, cursor: &Cursor, shared_cursors: bool) {
+    cursor.done.store(1, Ordering::Relaxed);
+    let remaining = &arena.header().remaining.0;
+    if shared_cursors {
+        remaining.fetch_sub(1, Ordering::AcqRel);
+    } else {
+        // Peers whose buffers it wrote to look at it, too.
+        remaining.store(remaining.load(Ordering::Relaxed) - 1, Ordering::Release);
+    }
+}
+
 /// The operator that moves apply: an average is a sum until the end.
 fn fold(op: ReduceOp) -> ReduceOp {
     if op == ReduceOp::Avg { ReduceOp::Sum } else { op }
@@ -137,13 +149,14 @@ impl Launch<'_> {
             let mut resolver = self.resolver(&mut state.held, &mut state.agreed);
             match resolver.resolve(peer) {
                 Ok(places) => state.places[index] = places,
-                Err(Unresolved::Blocked(_)) => return Ok(false),
-                Err(Unresolved::Failed(fault)) => return Err(self.fault(fault)),
+                Err(Unready::Blocked(_)) => return Ok(false),
+                Err(Unready::Failed(fault)) => return Err(self.fault(fault)),
             }
         }
         Ok(state.places[index].iter().all(|place| matches!(place, Place::Here(_))))
     }
 
+    /// Steps the blocks of `rank` once each, as far as they go without waiting.
     pub(super) fn drive_rank(
         &self,
         state: &mut ContextState,
@@ -182,37 +195,20 @@ impl Launch<'_> {
         let mut progress = false;
         for block in 0..layout.ranks[rank as usize].blocks.len() as u32 {
             let cursor = arena.cursor(block);
-            if cursor.done.load(Ordering::Relaxed) != 0 {
+            if !self.takes(&arena, cursor, shared_cursors) {
                 continue;
             }
-            if shared_cursors {
-                if !lock(cursor) {
-                    continue;
-                }
-                let current = arena.header().launch.0.load(Ordering::Acquire) == self.order.seq;
-                if !current || cursor.done.load(Ordering::Relaxed) != 0 {
-                    unlock(cursor);
-                    continue;
-                }
-            }
-            let before = position(cursor);
+            let before = cursor.position();
             // SAFETY: the cursor is locked, or nobody else steps this rank; arenas and buffers are held by `state` and
             // by the caller's contract, and lowering keeps offsets inside the launch's sizes.
             let stepped = unsafe {
                 let posting = poster.as_mut().map(|poster| poster as &mut dyn Posting);
                 step(&stage, block, &mut table, pad, posting)
             };
-            progress |= position(cursor) != before;
+            progress |= cursor.position() != before;
             let outcome = match stepped {
                 Step::Done => {
-                    cursor.done.store(1, Ordering::Relaxed);
-                    let remaining = &arena.header().remaining.0;
-                    if shared_cursors {
-                        remaining.fetch_sub(1, Ordering::AcqRel);
-                    } else {
-                        // Peers whose buffers it wrote to look at it, too.
-                        remaining.store(remaining.load(Ordering::Relaxed) - 1, Ordering::Release);
-                    }
+                    retire(&arena, cursor, shared_cursors);
                     progress = true;
                     Ok(())
                 }
@@ -227,7 +223,7 @@ impl Launch<'_> {
                 Step::Failed(fault) => Err(fault),
             };
             if shared_cursors {
-                unlock(cursor);
+                cursor.unlock();
             }
             if let Err(fault) = outcome {
                 return Err(self.fault(fault));
@@ -242,6 +238,20 @@ impl Launch<'_> {
             Some(blocked) => Driven::Blocked(blocked),
             None => Driven::Blocked(Blocked::Entry(rank)),
         })
+    }
+
+    /// Whether a block is this thread's to step, until it unlocks the cursor where several threads may have it.
+    fn takes(&self, arena: &Arena, cursor: &Cursor, shared_cursors: bool) -> bool {
+        let is_done = || cursor.done.load(Ordering::Relaxed) != 0;
+        if is_done() || (shared_cursors && !cursor.try_lock()) {
+            return false;
+        }
+        let current = || arena.header().launch.0.load(Ordering::Acquire) == self.order.seq;
+        if shared_cursors && (!current() || is_done()) {
+            cursor.unlock();
+            return false;
+        }
+        true
     }
 
     /// What the port channels of this rank's own blocks need: the rank's arena, and where its buffers are.

@@ -225,7 +225,7 @@ impl Launch<'_> {
         let carried = state.active.as_ref().map_or(0, |active| active.carried);
         let arena = own_arena(state, self.shared.rank);
         (0..self.blocks())
-            .map(|block| position(arena.cursor(block)))
+            .map(|block| arena.cursor(block).position())
             .fold(carried, |sum, position| sum.wrapping_mul(31).wrapping_add(position))
     }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::context::{Far, Written};
-use crate::host::posts::{Posting, Spot, Unposted};
+use crate::host::posts::{Posting, Spot};
 use crate::shared::arena::ArenaShape;
 use antiphon_hal::Memory;
 use antiphon_plan::program::Area;
@@ -38,21 +38,21 @@ impl Poster<'_> {
         start + offset
     }
 
-    fn link(&self, peer: u32) -> Result<&Arc<Attended>, Unposted> {
+    fn link(&self, peer: u32) -> Result<&Arc<Attended>, Unready> {
         let link = self.launch.shared.ports.link(peer).map_err(|error| failed(peer, &error))?;
-        link.ok_or(Unposted::Blocked(Blocked::Link(peer)))
+        link.ok_or(Unready::Blocked(Blocked::Link(peer)))
     }
 
     /// Where a peer's arena is; known from the first launch of the context that it was seen to enter.
-    fn arena(&mut self, peer: u32) -> Result<(u64, ArenaShape), Unposted> {
+    fn arena(&mut self, peer: u32) -> Result<(u64, ArenaShape), Unready> {
         if let Some(Far { arena, shape, .. }) = &self.far[peer as usize] {
             return Ok((*arena, *shape));
         }
         let record = self.record(peer)?;
         let shape = self.launch.context.shape_of(peer);
-        let shape = shape.ok_or(Unposted::Failed(Fault::Outside(peer)))?;
+        let shape = shape.ok_or(Fault::Outside(peer))?;
         if !self.knows(peer, record.arena) {
-            return Err(Unposted::Blocked(Blocked::Mapping(peer)));
+            return Err(Blocked::Mapping(peer).into());
         }
         let (arena, buffers, written, unread) = (record.arena, None, Written::default(), 0);
         self.far[peer as usize] = Some(Far { arena, shape, buffers, written, unread });
@@ -71,13 +71,13 @@ impl Poster<'_> {
         }
     }
 
-    fn record(&self, peer: u32) -> Result<LaunchRecord, Unposted> {
-        let record = self.launch.entered(peer).map_err(Unposted::Failed)?;
-        record.ok_or(Unposted::Blocked(Blocked::Entry(peer)))
+    fn record(&self, peer: u32) -> Result<LaunchRecord, Unready> {
+        let record = self.launch.entered(peer)?;
+        record.ok_or(Unready::Blocked(Blocked::Entry(peer)))
     }
 
     /// Where a peer's input or output is in this launch.
-    fn buffer(&mut self, peer: u32, output: bool) -> Result<Seat, Unposted> {
+    fn buffer(&mut self, peer: u32, output: bool) -> Result<Seat, Unready> {
         self.arena(peer)?;
         let seq = self.launch.order.seq;
         let known = self.far[peer as usize].as_ref().and_then(|far| far.buffers);
@@ -91,7 +91,7 @@ impl Poster<'_> {
         let posted = [uses.input_posted, uses.output_posted];
         for (((region, _), bytes), posted) in sides.into_iter().zip(posted) {
             if posted && bytes > 0 && !self.knows(peer, region) {
-                return Err(Unposted::Blocked(Blocked::Mapping(peer)));
+                return Err(Blocked::Mapping(peer).into());
             }
         }
         if let Some(far) = &mut self.far[peer as usize] {
@@ -102,12 +102,12 @@ impl Poster<'_> {
 }
 
 impl Posting for Poster<'_> {
-    fn write(&mut self, from: Spot, to: Spot, bytes: u64) -> Result<bool, Unposted> {
+    fn write(&mut self, from: Spot, to: Spot, bytes: u64) -> Result<bool, Unready> {
         let shared = self.launch.shared;
         let (source, from) = match from.area {
             Area::Input | Area::Output => {
                 let (region, offset) = self.buffers[usize::from(from.area == Area::Output)];
-                let unknown = Unposted::Failed(Fault::Unannounced(region));
+                let unknown = Unready::Failed(Fault::Unannounced(region));
                 (shared.ports.own(region).ok_or(unknown)?, offset + from.offset)
             }
             area => (Arc::clone(&self.own.1), self.in_arena(&self.own.0, area, from.offset)),
@@ -147,7 +147,7 @@ impl Posting for Poster<'_> {
         Ok(done)
     }
 
-    fn signal(&mut self, peer: u32, paired: u32, value: u64) -> Result<bool, Unposted> {
+    fn signal(&mut self, peer: u32, paired: u32, value: u64) -> Result<bool, Unready> {
         let (region, shape) = self.arena(peer)?;
         let at = shape.inbound(paired);
         let done = queued(peer, self.link(peer)?.link().signal(region, at, value))?;
@@ -155,11 +155,11 @@ impl Posting for Poster<'_> {
         Ok(done)
     }
 
-    fn posted(&mut self, peer: u32) -> Result<u64, Unposted> {
+    fn posted(&mut self, peer: u32) -> Result<u64, Unready> {
         Ok(self.link(peer)?.link().posted())
     }
 
-    fn landed(&mut self, peer: u32, posted: u64) -> Result<bool, Unposted> {
+    fn landed(&mut self, peer: u32, posted: u64) -> Result<bool, Unready> {
         let completed = self.link(peer)?.link().completed();
         let completed = completed.map_err(|error| lost(peer, &error))?;
         if let Some(far) = self.far[peer as usize].as_mut().filter(|far| far.unread <= completed) {
@@ -191,24 +191,24 @@ pub(super) fn unread(launch: &Launch<'_>, state: &mut ContextState) -> Option<u3
     })
 }
 
-fn queued(peer: u32, posted: Result<Posted, WireError>) -> Result<bool, Unposted> {
+fn queued(peer: u32, posted: Result<Posted, WireError>) -> Result<bool, Unready> {
     posted.map(|posted| posted == Posted::Queued).map_err(|error| lost(peer, &error))
 }
 
 /// That a link is lost its driver finds out as well, and the launch fails if it waits for the link.
-fn lost(peer: u32, error: &WireError) -> Unposted {
+fn lost(peer: u32, error: &WireError) -> Unready {
     match error {
-        WireError::Lost { .. } => Unposted::Blocked(Blocked::Link(peer)),
-        error => Unposted::Failed(Fault::Link(peer, error.reason())),
+        WireError::Lost { .. } => Unready::Blocked(Blocked::Link(peer)),
+        error => Unready::Failed(Fault::Link(peer, error.reason())),
     }
 }
 
-fn failed(peer: u32, error: &ExecutorError) -> Unposted {
+fn failed(peer: u32, error: &ExecutorError) -> Unready {
     let reason = match error {
         ExecutorError::Link { reason, .. } => reason.clone(),
         other => other.to_string(),
     };
-    Unposted::Failed(Fault::Link(peer, reason))
+    Unready::Failed(Fault::Link(peer, reason))
 }
 
 /// The links of a launch, while this thread makes progress on them.

@@ -12,16 +12,16 @@ pub(super) struct Resolver<'a> {
 
 impl Resolver<'_> {
     /// What a rank says of the launch, once it has entered it.
-    fn record(&mut self, rank: u32) -> Result<LaunchRecord, Unresolved> {
-        let record = self.launch.entered(rank).map_err(Unresolved::Failed)?;
-        let record = record.ok_or(Unresolved::Blocked(Blocked::Entry(rank)))?;
+    fn record(&mut self, rank: u32) -> Result<LaunchRecord, Unready> {
+        let record = self.launch.entered(rank)?;
+        let record = record.ok_or(Blocked::Entry(rank))?;
         self.agreed[rank as usize] = record.seq;
         Ok(record)
     }
 }
 
 impl Resolve for Resolver<'_> {
-    fn resolve(&mut self, rank: u32) -> Result<[Place; 2], Unresolved> {
+    fn resolve(&mut self, rank: u32) -> Result<[Place; 2], Unready> {
         let record = self.record(rank)?;
         let shared = self.launch.shared;
         let sides = [(record.input, record.bytes.0), (record.output, record.bytes.1)];
@@ -44,8 +44,8 @@ impl Resolve for Resolver<'_> {
                         RemoteBuffer::Region { region, offset, bytes }
                     };
                     let opened = shared.regions.memory.open(peer, &buffer);
-                    match opened.map_err(|_| Unresolved::Failed(Fault::Outside(rank)))? {
-                        None => return Err(Unresolved::Blocked(Blocked::Mapping(rank))),
+                    match opened.map_err(|_| Fault::Outside(rank))? {
+                        None => return Err(Blocked::Mapping(rank).into()),
                         Some(Handle::Mapped { address, memory }) => {
                             *held = memory.map(|memory| (region, memory));
                             Place::Here(address)
@@ -53,7 +53,7 @@ impl Resolve for Resolver<'_> {
                         Some(Handle::Process { pid, address }) => {
                             Place::Process { pid: pid as i32, address }
                         }
-                        Some(_) => return Err(Unresolved::Failed(Fault::Outside(rank))),
+                        Some(_) => return Err(Fault::Outside(rank).into()),
                     }
                 }
             };
@@ -61,7 +61,7 @@ impl Resolve for Resolver<'_> {
         Ok(places)
     }
 
-    fn agree(&mut self, rank: u32) -> Result<(), Unresolved> {
+    fn agree(&mut self, rank: u32) -> Result<(), Unready> {
         if self.agreed[rank as usize] != self.launch.order.seq {
             self.record(rank)?;
         }

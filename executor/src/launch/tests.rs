@@ -64,12 +64,12 @@ fn a_launch_does_not_begin_while_another_rank_is_at_a_block_of_the_last_one() {
     let [first, second, third] = [(); 3].map(|()| executor.queued(&call, Some(1)).unwrap());
     assert!(first.advance(Effort::Try).unwrap());
     let arena = own_arena(&first.context.state(), 0);
-    assert!(lock(arena.cursor(0)));
+    assert!(arena.cursor(0).try_lock());
     assert!(!second.advance(Effort::Try).unwrap());
-    unlock(arena.cursor(0));
+    arena.cursor(0).unlock();
     assert!(second.advance(Effort::Try).unwrap());
     assert_eq!(output, input);
-    assert!(lock(arena.cursor(0)));
+    assert!(arena.cursor(0).try_lock());
     let error = loop {
         match third.advance(Effort::Wait) {
             Ok(over) => assert!(!over),
@@ -207,9 +207,9 @@ fn a_launch_that_may_begin_has_not_waited_for_the_whole_limit() {
     let mut state = launch.context.state();
     let links = posting::Links::new(&borrowed);
     let stalled = borrowed.stalled(&state, Duration::ZERO, Blocked::Held);
-    assert!(lock(own_arena(&state, 0).cursor(0)));
+    assert!(own_arena(&state, 0).cursor(0).try_lock());
     assert!(borrowed.unless_it_came(&mut state, &links, stalled.clone()).is_err());
-    unlock(own_arena(&state, 0).cursor(0));
+    own_arena(&state, 0).cursor(0).unlock();
     let came = borrowed.unless_it_came(&mut state, &links, stalled);
     assert!(matches!(came, Ok(Polled::Pending)) && state.active.is_some());
 }

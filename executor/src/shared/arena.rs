@@ -49,7 +49,7 @@ pub struct ChannelState {
 #[derive(Debug, Default)]
 pub struct Cursor {
     /// 0 free, else held.
-    pub lock: AtomicU32,
+    lock: AtomicU32,
     /// 1 when the block is done with the launch.
     pub done: AtomicU32,
     /// Instruction, counted from the block's start.
@@ -60,8 +60,39 @@ pub struct Cursor {
     pub progress: AtomicU64,
     /// Iteration of the current pipeline.
     pub iteration: AtomicU64,
-    /// What the current wait compares with, plus one; 0 when the wait has not been entered.
+    /// What the current wait compares with, shifted left by a bit that is set; 0 when the wait has not been entered.
     pub target: AtomicU64,
+}
+
+impl Cursor {
+    /// Takes the cursor, unless somebody has it. What its last holder did is visible then.
+    pub fn try_lock(&self) -> bool {
+        self.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Gives the cursor back.
+    pub fn unlock(&self) {
+        self.lock.store(0, Ordering::Release);
+    }
+
+    /// Puts the block at its start, for whoever has the cursor.
+    pub fn rewind(&self) {
+        self.pc.store(0, Ordering::Relaxed);
+        self.segment.store(0, Ordering::Relaxed);
+        self.progress.store(0, Ordering::Relaxed);
+        self.iteration.store(0, Ordering::Relaxed);
+        self.target.store(0, Ordering::Relaxed);
+        self.done.store(0, Ordering::Relaxed);
+    }
+
+    /// A number that changes whenever the block moves.
+    pub fn position(&self) -> u64 {
+        let part = |value: u64, weight: u64| value.wrapping_mul(weight);
+        part(self.pc.load(Ordering::Relaxed).into(), 0x9E37_79B9_7F4A_7C15)
+            .wrapping_add(part(self.segment.load(Ordering::Relaxed).into(), 0xC2B2_AE3D_27D4_EB4F))
+            .wrapping_add(part(self.iteration.load(Ordering::Relaxed), 0x1656_67B1_9E37_79F9))
+            .wrapping_add(self.progress.load(Ordering::Relaxed))
+    }
 }
 
 /// Where a runtime block of a launch is in the owner's buffer.
