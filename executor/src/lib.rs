@@ -36,6 +36,7 @@ mod sync;
 mod tags;
 mod together;
 mod touches;
+mod uses;
 mod verification;
 mod waiting;
 mod worker;

@@ -151,8 +151,8 @@ pub unsafe fn place(
         Ok(Side { address, bytes, exposed: exposed || everywhere, posted, at })
     };
     let Order { input, output, .. } = *launch.order;
-    let input = side(input.addr(), input_bytes, uses.input_exposed, uses.input_posted)?;
-    let output = side(output.addr(), output_bytes, uses.output_exposed, uses.output_posted)?;
+    let input = side(input.addr(), input_bytes, uses.input.exposed, uses.input.posted)?;
+    let output = side(output.addr(), output_bytes, uses.output.exposed, uses.output.posted)?;
     let through_kernel =
         shared.process_access && !shared.crowded && input.span(&output) >= PROCESS_ACCESS_FROM;
     let by_peers = |side: &Side| side.exposed && !shared.one_process && !through_kernel;
@@ -298,7 +298,7 @@ unsafe fn staged(
             | Collective::AllGatherV
     );
     let written = || whole || touches.is_some_and(|touches| touches.write_all(output.bytes));
-    let keep_output = uses.output_read || !written();
+    let keep_output = uses.output.read || !written();
     // SAFETY: staging is `needed` bytes long and apart from the caller's buffers.
     unsafe {
         if stage_output && keep_output {
@@ -309,7 +309,7 @@ unsafe fn staged(
         }
     }
     let covered = overlap && input.address >= output.address && input.end() <= output.end();
-    let copy_output = stage_output && (uses.output_written || (overlap && uses.input_written));
+    let copy_output = stage_output && (uses.output.written || (overlap && uses.input.written));
     Ok(Buffers {
         input: if stage_input { input_copy } else { launch.order.input },
         output: if stage_output { output_copy } else { launch.order.output },
@@ -317,7 +317,7 @@ unsafe fn staged(
         output_at,
         reached_from_outside: (!stage_input && reached(shared, &input))
             || (!stage_output && reached(shared, &output)),
-        copy_input: stage_input && uses.input_written && !(covered && copy_output),
+        copy_input: stage_input && uses.input.written && !(covered && copy_output),
         copy_output,
         beside: None,
     })

@@ -3,15 +3,14 @@
 use crate::error::ExecutorError;
 use crate::sync::lock;
 use crate::touches::Touches;
+use crate::uses::Uses;
 use crate::verification::{Scope, Verdict};
 use antiphon_plan::LowerError;
 use antiphon_plan::check::check;
 use antiphon_plan::model::{Collective, Plan};
-use antiphon_plan::program::{
-    Access, Area, BlockMove, CallSizes, Instruction, Layout, Program, RankLayout,
-};
+use antiphon_plan::program::{Area, CallSizes, Instruction, Layout, Program};
 use antiphon_plan::recut::Recut;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -36,43 +35,6 @@ pub struct LoadedPlan {
     installed: Option<String>,
 }
 
-/// What a rank's peers and blocks do with its buffers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Uses {
-    /// Another rank touches this rank's input.
-    pub input_exposed: bool,
-    /// Another rank touches this rank's output.
-    pub output_exposed: bool,
-    /// Some rank reads this rank's input.
-    pub input_read: bool,
-    /// Some rank writes this rank's input.
-    pub input_written: bool,
-    /// Some rank reads this rank's output.
-    pub output_read: bool,
-    /// Some rank writes this rank's output.
-    pub output_written: bool,
-    /// Ranks that write packets into this rank's scratch, ascending.
-    pub packet_writers: Vec<u32>,
-    /// Ranks that write this rank's input or output without a signal to this rank afterwards, ascending: that this rank
-    /// is through does not mean that they are.
-    pub late_writers: Vec<u32>,
-    /// Ranks of which this rank is a late writer, ascending.
-    pub written_late: Vec<u32>,
-    /// Other ranks that read or write this rank's input or output, ascending.
-    pub guests: Vec<u32>,
-    /// Ranks whose scratch this rank writes as packets without hearing from them in the same launch, so that
-    /// their earlier launches must be asked for.
-    pub unheard: Vec<u32>,
-    /// Ranks whose scratch this rank writes as packets.
-    pub packet_targets: Vec<u32>,
-    /// A transfer of a port channel reads or writes this rank's input.
-    pub input_posted: bool,
-    /// A transfer of a port channel reads or writes this rank's output.
-    pub output_posted: bool,
-    /// Ranks at the other end of this rank's port channels, and those with port channels to this rank, ascending.
-    pub port_peers: Vec<u32>,
-}
-
 /// A plan's byte ranges for one set of sizes.
 #[derive(Debug)]
 pub(crate) struct Sized {
@@ -81,13 +43,6 @@ pub(crate) struct Sized {
     programs: Vec<OnceLock<Result<Program, LowerError>>>,
     silent: Vec<OnceLock<bool>>,
     touches: Vec<OnceLock<Option<Touches>>>,
-}
-
-impl Uses {
-    /// Whether both of the rank's buffers have a part in the plan.
-    pub fn has_both(&self) -> bool {
-        (self.input_read || self.input_written) && (self.output_read || self.output_written)
-    }
 }
 
 impl LoadedPlan {
@@ -103,7 +58,7 @@ impl LoadedPlan {
         let lower_error =
             |source| ExecutorError::Lower { plan: plan.name.clone(), source: Arc::new(source) };
         let layout = Layout::new(plan).map_err(lower_error)?;
-        let (uses, recut) = (uses(&layout), Recut::new(&layout));
+        let (uses, recut) = (Uses::of_ranks(&layout), Recut::new(&layout));
         let sensitive = uses.iter().filter(|uses| uses.has_both()).nth(1).is_some();
         let block_threads = block_threads(plan.num_threads_per_block);
         Ok(LoadedPlan {
@@ -206,7 +161,7 @@ impl LoadedPlan {
             Collective::AllReduce | Collective::ReduceScatter => true,
             Collective::Reduce => {
                 let uses = self.uses(rank);
-                uses.output_written || (in_place && uses.input_written)
+                uses.output.written || (in_place && uses.input.written)
             }
             _ => false,
         }
@@ -315,153 +270,6 @@ fn block_threads(asked: u64) -> u32 {
     u32::try_from(asked).unwrap_or(most).clamp(1, most).next_multiple_of(WARP)
 }
 
-fn uses(layout: &Layout) -> Vec<Uses> {
-    let mut uses = vec![Uses::default(); layout.ranks.len()];
-    let mut heard = vec![Vec::new(); layout.ranks.len()];
-    for (rank, own) in layout.ranks.iter().enumerate() {
-        for channel in own.channels.iter().filter(|channel| channel.port) {
-            uses[rank].port_peers.push(channel.peer);
-            uses[channel.peer as usize].port_peers.push(rank as u32);
-        }
-        for instruction in &own.instructions {
-            match *instruction {
-                Instruction::Move { .. } | Instruction::Post { .. } => {
-                    let posted = matches!(instruction, Instruction::Post { .. });
-                    let (reads, writes) = sides(own, instruction);
-                    let reads = reads.map(|access| (access, false));
-                    for (access, written) in reads.chain(writes.map(|access| (access, true))) {
-                        let owner = &mut uses[access.rank as usize];
-                        let remote = access.rank as usize != rank;
-                        if remote && matches!(access.area, Area::Input | Area::Output) {
-                            owner.guests.push(rank as u32);
-                        }
-                        match access.area {
-                            Area::Input => {
-                                owner.input_exposed |= remote;
-                                owner.input_read |= !written;
-                                owner.input_written |= written;
-                                owner.input_posted |= posted;
-                            }
-                            Area::Output => {
-                                owner.output_exposed |= remote;
-                                owner.output_read |= !written;
-                                owner.output_written |= written;
-                                owner.output_posted |= posted;
-                            }
-                            Area::Packets if written => owner.packet_writers.push(rank as u32),
-                            _ => {}
-                        }
-                    }
-                }
-                Instruction::MoveBlock { index } => {
-                    let BlockMove { source, destination, .. } = own.block_moves[index as usize];
-                    for owner in [source.rank, destination.rank] {
-                        if owner as usize != rank {
-                            uses[owner as usize].guests.push(rank as u32);
-                        }
-                    }
-                    let reader = &mut uses[source.rank as usize];
-                    let remote = source.rank as usize != rank;
-                    if source.output {
-                        reader.output_exposed |= remote;
-                        reader.output_read = true;
-                    } else {
-                        reader.input_exposed |= remote;
-                        reader.input_read = true;
-                    }
-                    let written = &mut uses[destination.rank as usize];
-                    written.output_exposed |= destination.rank as usize != rank;
-                    written.output_written = true;
-                }
-                Instruction::Wait { channel, .. } => {
-                    heard[rank].push(own.channels[channel as usize].peer);
-                }
-                _ => {}
-            }
-        }
-    }
-    for (rank, own) in layout.ranks.iter().enumerate() {
-        for block in &own.blocks {
-            for target in late_targets(own, &own.instructions[block.code.range()]) {
-                if target as usize != rank {
-                    uses[target as usize].late_writers.push(rank as u32);
-                    uses[rank].written_late.push(target);
-                }
-            }
-        }
-    }
-    for (rank, own) in uses.iter_mut().enumerate() {
-        for ranks in [&mut own.late_writers, &mut own.written_late, &mut own.guests] {
-            ranks.sort_unstable();
-            ranks.dedup();
-        }
-        own.port_peers.sort_unstable();
-        own.port_peers.dedup();
-        own.port_peers.retain(|&peer| peer as usize != rank);
-        own.packet_writers.sort_unstable();
-        own.packet_writers.dedup();
-        heard[rank].extend_from_slice(&own.packet_writers);
-    }
-    for writer in 0..uses.len() as u32 {
-        let targets = (0..uses.len() as u32).filter(|&target| {
-            target != writer && uses[target as usize].packet_writers.contains(&writer)
-        });
-        let targets: Vec<u32> = targets.collect();
-        let unheard = targets.iter().copied();
-        let unheard = unheard.filter(|target| !heard[writer as usize].contains(target)).collect();
-        let own = &mut uses[writer as usize];
-        (own.unheard, own.packet_targets) = (unheard, targets);
-    }
-    uses
-}
-
-/// What a move or a transfer reads, and what it writes.
-pub(crate) fn sides<'a>(
-    own: &'a RankLayout,
-    instruction: &Instruction,
-) -> (impl Iterator<Item = &'a Access>, impl Iterator<Item = &'a Access>) {
-    let (reads, writes) = match *instruction {
-        Instruction::Move { sources, destinations, .. } => (sources.range(), destinations.range()),
-        Instruction::Post { source, destination, .. } => {
-            let one = |at: u32| at as usize..at as usize + 1;
-            (one(source), one(destination))
-        }
-        _ => (0..0, 0..0),
-    };
-    (own.accesses[reads].iter(), own.accesses[writes].iter())
-}
-
-/// The ranks whose buffers a block writes after its last signal to them. A signal over memory says nothing of what a wire
-/// writes.
-fn late_targets(own: &RankLayout, code: &[Instruction]) -> BTreeSet<u32> {
-    let (mut targets, mut posted) = (BTreeSet::new(), BTreeSet::new());
-    for instruction in code {
-        match *instruction {
-            Instruction::Move { .. } | Instruction::Post { .. } => {
-                let (_, written) = sides(own, instruction);
-                let buffers =
-                    written.filter(|side| matches!(side.area, Area::Input | Area::Output));
-                let by_wire = matches!(instruction, Instruction::Post { .. });
-                let list = if by_wire { &mut posted } else { &mut targets };
-                list.extend(buffers.map(|side| side.rank));
-            }
-            Instruction::MoveBlock { index } => {
-                targets.insert(own.block_moves[index as usize].destination.rank);
-            }
-            Instruction::Signal { channel, .. } => {
-                let channel = &own.channels[channel as usize];
-                targets.remove(&channel.peer);
-                if channel.port {
-                    posted.remove(&channel.peer);
-                }
-            }
-            _ => {}
-        }
-    }
-    targets.extend(posted);
-    targets
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -485,45 +293,6 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_whose_buffers_only_itself_touches_exposes_nothing() {
-        let plan = loaded(|p| p.block(1).copy(p.input(1).all(), p.output(1).all()));
-        let own = Uses { input_read: true, output_written: true, ..Uses::default() };
-        assert_eq!(
-            [0, 1, 2].map(|rank| plan.uses(rank)),
-            [&Uses::default(), &own, &Uses::default()]
-        );
-    }
-
-    #[test]
-    fn puts_and_gets_expose_the_far_side() {
-        let plan = loaded(|p| {
-            p.channel(0, 1);
-            p.channel(0, 2);
-            let block = p.block(0);
-            block.put(p.input(0).all(), p.output(1).all());
-            block.get(p.input(2).all(), p.output(0).all());
-        });
-        let own = Uses {
-            input_read: true,
-            output_written: true,
-            written_late: vec![1],
-            ..Uses::default()
-        };
-        assert_eq!(*plan.uses(0), own);
-        let written = Uses {
-            output_exposed: true,
-            output_written: true,
-            late_writers: vec![0],
-            guests: vec![0],
-            ..Uses::default()
-        };
-        assert_eq!(*plan.uses(1), written);
-        let read =
-            Uses { input_exposed: true, input_read: true, guests: vec![0], ..Uses::default() };
-        assert_eq!(*plan.uses(2), read);
-    }
-
-    #[test]
     fn the_author_of_a_test_plan_looks_after_its_buffers() {
         for (collective, keeps) in [(Collective::SendRecv, true), (Collective::Test, false)] {
             let program = ProgramBuilder::new("proven", collective, 2);
@@ -533,46 +302,6 @@ mod tests {
             let plan = plan.with_verdict(Verdict::Proven, Scope::default());
             assert_eq!(plan.keeps_to_itself(false), keeps);
             assert!(!plan.keeps_to_itself(true), "in place nothing is known");
-        }
-    }
-
-    #[test]
-    fn a_signal_over_memory_says_nothing_of_what_a_wire_writes() {
-        for by_port in [false, true] {
-            let plan = loaded(|p| {
-                let (port, near) = (p.port(0, 1), p.channel(0, 1));
-                let block = p.block(0);
-                block.put_over(&port, p.input(0).all(), p.output(1).all());
-                let signals = [if by_port { port } else { near }];
-                block.signal(&signals);
-                p.block(1).wait(&signals);
-            });
-            assert_eq!(plan.uses(1).late_writers, if by_port { vec![] } else { vec![0] });
-        }
-    }
-
-    #[test]
-    fn a_target_of_packets_is_heard_by_its_packets_or_its_signals() {
-        // Rank 0 sends packets to 1, which answers with packets, and to 2, which does not.
-        for signals in [false, true] {
-            let plan = loaded(|p| {
-                let (one, two) = (p.channel(0, 1), p.channel(0, 2));
-                let scratch = [0, 1, 2].map(|rank| p.scratch(rank, 1));
-                let block = p.block(0);
-                block.put_packets(p.input(0).all(), scratch[1].all());
-                block.put_packets(p.input(0).all(), scratch[2].all());
-                p.block(1).put_packets(p.input(1).all(), scratch[0].all());
-                let _ = one;
-                if signals {
-                    p.block(2).signal(&[two]);
-                    block.wait(&[two]);
-                }
-            });
-            let uses = plan.uses(0);
-            assert_eq!(uses.packet_targets, [1, 2]);
-            assert_eq!(uses.unheard, if signals { vec![] } else { vec![2] });
-            assert_eq!(uses.packet_writers, [1]);
-            assert_eq!(plan.uses(1).unheard, [] as [u32; 0]);
         }
     }
 

@@ -3,7 +3,8 @@
 //! Where the two are apart, staging plain memory needs to copy only what peers touch; the rank's own operations go to
 //! the caller's buffers directly.
 
-use crate::plan_cache::{Sized, sides};
+use crate::plan_cache::Sized;
+use crate::uses::sides;
 use antiphon_plan::program::{Area, Instruction, Layout};
 
 /// A byte range of the input or the output.

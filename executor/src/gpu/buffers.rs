@@ -142,8 +142,8 @@ impl Gpu {
             Ok(Side { address, bytes, exposed: exposed && bytes > 0, at })
         };
         let (input_bytes, output_bytes) = call.bytes_there();
-        let input = side(call.input.expose_provenance(), input_bytes, uses.input_exposed)?;
-        let output = side(call.output.expose_provenance(), output_bytes, uses.output_exposed)?;
+        let input = side(call.input.expose_provenance(), input_bytes, uses.input.exposed)?;
+        let output = side(call.output.expose_provenance(), output_bytes, uses.output.exposed)?;
         // Ranks of one process use each other's addresses, where one device serves all. Over wires peers reach what they were
         // told of only.
         let shares = shared.neighbours.all_share() && !wired;
@@ -362,16 +362,16 @@ impl Gpu {
         );
         let (mut before, mut after) = (Vec::new(), Vec::new());
         if both[1] {
-            if uses.output_read || !whole {
+            if uses.output.read || !whole {
                 before.push((base + places[1], output.address, output.bytes));
             }
-            if uses.output_written || (overlap && uses.input_written) {
+            if uses.output.written || (overlap && uses.input.written) {
                 after.push((output.address, base + places[1], output.bytes));
             }
         }
         if both[0] {
             before.push((base + places[0], input.address, input.bytes));
-            if uses.input_written {
+            if uses.input.written {
                 after.push((input.address, base + places[0], input.bytes));
             }
         }

@@ -82,7 +82,7 @@ impl Launch<'_> {
         }
         active.looks += 1;
         // The first launches tell where the context's memory is.
-        let needed = self.order.count <= 2 || uses.input_posted || uses.output_posted;
+        let needed = self.order.count <= 2 || uses.input.posted || uses.output.posted;
         if !(needed || now || active.spoke || active.looks > ALONE) {
             return Ok(None);
         }

@@ -88,7 +88,7 @@ impl Poster<'_> {
         let record = self.record(peer)?;
         let sides = [(record.input, record.bytes.0), (record.output, record.bytes.1)];
         let uses = self.launch.context.plan.uses(peer);
-        let posted = [uses.input_posted, uses.output_posted];
+        let posted = [uses.input.posted, uses.output.posted];
         for (((region, _), bytes), posted) in sides.into_iter().zip(posted) {
             if posted && bytes > 0 && !self.knows(peer, region) {
                 return Err(Blocked::Mapping(peer).into());

@@ -235,18 +235,18 @@ fn trespass(lowered: &LoadedPlan, root: Option<u32>) -> Option<Misfit> {
         let (uses, at_root) = (lowered.uses(rank), root == Some(rank));
         let [input, output] = [false, true].map(|output| Whose { rank, output });
         if *collective == Scatter && !at_root {
-            return (uses.input_read || uses.input_written).then_some(Misfit::Touches(input));
+            return uses.input.any().then_some(Misfit::Touches(input));
         }
-        if *collective == Gather && !at_root && (uses.output_read || uses.output_written) {
+        if *collective == Gather && !at_root && uses.output.any() {
             return Some(Misfit::Touches(output));
         }
         // A rank that is not the root of a broadcast has its receive buffer by both names.
         let input_is_kept = !rooted || matches!(collective, Reduce | Gather) || at_root;
-        if uses.input_written && input_is_kept {
+        if uses.input.written && input_is_kept {
             return Some(Misfit::Writes(input));
         }
         let output_is_kept = *collective == Reduce && !at_root;
-        (uses.output_written && output_is_kept).then_some(Misfit::Writes(output))
+        (uses.output.written && output_is_kept).then_some(Misfit::Writes(output))
     })
 }
 
