@@ -4,6 +4,7 @@ mod again;
 mod order;
 mod queue;
 mod recent;
+mod together;
 
 use crate::communicator::Communicator;
 use crate::error::ExecutorError;
@@ -12,6 +13,7 @@ use crate::launch::Launch;
 use crate::plan_cache::LoadedPlan;
 use crate::reach;
 use crate::shared::arena::BlockBytes;
+use crate::shared::control::CallType;
 use crate::sync::lock;
 use crate::verification::{Door, Judgement, Scope, Verdict};
 use antiphon_hal::{Effort, Stream};
@@ -27,6 +29,7 @@ pub(crate) use again::{Asked, Buffers};
 pub(crate) use order::OrderOf;
 pub(crate) use queue::own_error;
 use recent::{Recent, add_runtime_blocks};
+pub use together::RankCall;
 
 /// Stands for the address of a buffer without bytes, aligned for every type. A call by name also passes it, with as many bytes as
 /// the other ranks' buffers have, for a buffer that its rank has no part in and its plan does not touch there.
@@ -146,7 +149,7 @@ impl<'a> Call<'a> {
         from < to.saturating_add(output) && to < from.saturating_add(input)
     }
 
-    /// The fingerprint of this call, from that of its plan, sizes, types and stream (`alike`). It also tells whether the call is
+    /// The fingerprint of this call, from that of its plan, sizes, types and stream ([`alike`]). It also tells whether the call is
     /// in place, on which ranks must agree; not for collectives with a root, and not if it makes no difference to the plan.
     pub(crate) fn fingerprint(&self, alike: u64) -> u64 {
         let told = self.plan.is_sensitive() && !self.plan.collective().has_root();
@@ -458,6 +461,14 @@ impl Executor {
         let (input, output) = (call.input_bytes, call.output_bytes);
         CallSizes { input, output, element, strict: self.strict }
     }
+}
+
+/// The fingerprint that calls of a plan have in common if they are of these sizes and types and on this stream.
+pub(crate) fn alike(plan: &LoadedPlan, sizes: CallSizes, types: CallType, stream: u32) -> u64 {
+    let CallType { dtype, op } = types;
+    let content = plan.layout().fingerprint;
+    let what = [content, sizes.input, sizes.output, dtype.into(), op.into(), stream.into()];
+    what.into_iter().fold(0xA17F_1BAD, mix)
 }
 
 /// Mixes a word into a hash (a 64-bit multiply-rotate; collisions only delay the report of a caller's mistake).

@@ -34,7 +34,6 @@ pub mod selection;
 mod shared;
 mod sync;
 mod tags;
-mod together;
 mod touches;
 mod uses;
 mod verification;
@@ -45,14 +44,13 @@ pub use allocation::{Allocation, release};
 pub use collectives::{Collectives, Factor, Group, Request, What};
 pub use communicator::{CallSeries, Communicator, HOST_VARIABLE, KernelForm, Options, Rendezvous};
 pub use error::{Doing, ExecutorError, Wait, Waits};
-pub use executor::{Call, Executor};
+pub use executor::{Call, Executor, RankCall};
 pub use plan_cache::LoadedPlan;
 pub use ports::{PortLink, wires};
 pub use registry::{
     Code, CodeCall, InstallError, Installed, Misfit, RegisteredCode, RegisteredPlan, Registry,
     Terms, Whose,
 };
-pub use together::RankCall;
 pub use verification::Verdict;
 
 #[doc(hidden)]

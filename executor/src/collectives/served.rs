@@ -9,6 +9,7 @@ use crate::registry::{Installed, RegisteredCode, RegisteredPlan, Registry};
 use crate::selection::order::{Candidate, Choice, Sources, choose, choose_by_size};
 use crate::selection::transfers::{Made, made};
 use crate::selection::{Question, Selected, Spread, Tuning, Wish};
+use crate::shared::control::CallType;
 use crate::sync::lock;
 use antiphon_plan::algorithms::{self, Algorithm, Rooted};
 use antiphon_plan::model::Collective;
@@ -163,8 +164,8 @@ impl Asked {
             _ => return None,
         };
         let flags = u32::from(in_place) | u32::from(premultiplied) << 1;
-        let op = op.map_or(0, |op| op as u32 + 1);
-        let rest = flags | op << 8 | (dtype as u32) << 16 | collective << 24;
+        let CallType { dtype, op } = CallType::new(dtype, op);
+        let rest = flags | u32::from(op) << 8 | u32::from(dtype) << 16 | collective << 24;
         Some(Asked { generation, bytes, root, rest })
     }
 }

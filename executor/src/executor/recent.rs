@@ -1,12 +1,12 @@
 //! Calls whose contexts are at hand, and how they get their contexts and numbers.
 
-use super::{Asked, Call, Executor, mix};
+use super::{Asked, Call, Executor, alike, mix};
 use crate::context::{Context, ContextKey, MOST_LAUNCHES};
 use crate::error::ExecutorError;
 use crate::launch::Order;
 use crate::plan_cache::{LoadedPlan, Sized};
 use crate::shared::arena::BlockBytes;
-use crate::shared::control::RING;
+use crate::shared::control::{CallType, RING};
 use antiphon_plan::counts::{Counts, Extent};
 use antiphon_plan::program::CallSizes;
 use antiphon_plan::recut::Told;
@@ -67,10 +67,7 @@ impl Executor {
         let sized = plan.admit(sizes)?;
         let mut log = shared.log();
         let stream = stream.map_or(0, |id| log.stream(id));
-        let op = op.map_or(0, |op| op as u64 + 1);
-        let content = plan.layout().fingerprint;
-        let what = [content, sizes.input, sizes.output, dtype as u64, op, stream.into()];
-        let fingerprint = what.into_iter().fold(0xA17F_1BAD, mix);
+        let fingerprint = alike(plan, sizes, CallType::new(dtype, op), stream);
         let key = ContextKey::new(shared, plan, stream, sizes, Told::Read)?;
         let make = || Context::new(shared, Arc::clone(plan), key);
         let context = log.contexts.find_or(key, make)?;

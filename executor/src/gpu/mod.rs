@@ -43,8 +43,9 @@ mod words;
 use crate::communicator::{KernelForm, Options, Shared};
 use crate::context::ContextKey;
 use crate::error::ExecutorError;
-use crate::executor::{Call, mix};
+use crate::executor::{Call, alike};
 use crate::plan_cache::LoadedPlan;
+use crate::shared::control::CallType;
 use crate::sync::lock;
 use crate::tags::{ARENA, FAR_ARENA, GROUP, NUMBER, PARCELS};
 use antiphon_hal::{Device, HalError, Memory, Stream};
@@ -396,11 +397,8 @@ impl Gpu {
         Parts { context, compiled, tables }: Parts,
     ) -> Arc<Recent> {
         let KernelKind { dtype, op } = shape.kind;
-        let op = op.map_or(0, |op| op as u64 + 1);
-        let CallSizes { input, output, .. } = shape.sizes;
-        let (content, stream) = (call.plan.layout().fingerprint, context.stream.into());
-        let what = [content, input, output, dtype as u64, op, stream];
-        let fingerprint = what.into_iter().fold(0xA17F_1BAD, mix);
+        let types = CallType::new(dtype, op);
+        let fingerprint = alike(call.plan, shape.sizes, types, context.stream);
         let (plan, ranks) = (Arc::clone(call.plan), ranks.to_vec());
         let kept = Recent { plan, shape, ranks, context, compiled, tables, fingerprint };
         let kept = Arc::new(kept);

@@ -1,7 +1,7 @@
 //! Calls of several ranks of one process, launched by one thread.
 
+use super::{Call, Executor, OrderOf};
 use crate::error::ExecutorError;
-use crate::executor::{Call, Executor, OrderOf};
 use crate::gpu::{Member, launch_together};
 use antiphon_hal::Stream;
 use std::sync::Arc;
