@@ -12,7 +12,7 @@ pub mod table;
 use crate::shared::arena::{Arena, Cursor};
 use antiphon_plan::program::{Area, Instruction, Layout, Program, RankLayout, RuntimeBlock};
 use antiphon_types::{DataType, ReduceOp};
-use moves::Pad;
+use moves::{Operands, Pad};
 use posts::Posting;
 use std::sync::atomic::Ordering;
 use table::Table;
@@ -271,7 +271,7 @@ impl Run<'_, '_, '_, '_> {
             Instruction::Move { sources, destinations, reduce, index, .. } => {
                 let op = self.stage.reduce.unwrap_or(reduce);
                 // SAFETY: as this function's.
-                unsafe { self.run_move(sources, destinations, op, index, *window)? };
+                unsafe { self.run_move(Operands { sources, destinations, op }, index, *window)? };
             }
             Instruction::MoveBlock { index } => {
                 let moved = self.layout.block_moves[index as usize];

@@ -56,14 +56,34 @@ impl Pad {
     }
 }
 
-/// The part of a segment that a pipeline's window covers: start, raw bytes, payload bytes.
-pub(super) fn clip(segment: &Segment, window: Window) -> (u64, u64, u64) {
-    let end = segment.position.saturating_add(segment.padded);
-    let from = window.start.max(segment.position);
-    let to = window.start.saturating_add(window.unit).min(end);
-    let start = from - segment.position;
-    let padded = to.saturating_sub(from);
-    (start, segment.len.saturating_sub(start).min(padded), padded)
+/// What a move reads and writes, and how it reduces.
+#[derive(Clone, Copy)]
+pub(super) struct Operands {
+    pub sources: Span,
+    pub destinations: Span,
+    pub op: ReduceOp,
+}
+
+/// The part of a segment that a pipeline's window covers.
+#[derive(Clone, Copy)]
+pub(super) struct Clip {
+    /// Bytes from the segment's start.
+    pub start: u64,
+    /// Bytes, raw.
+    pub len: u64,
+    /// Bytes, as the payload of packets.
+    pub padded: u64,
+}
+
+impl Clip {
+    pub fn new(segment: &Segment, window: Window) -> Self {
+        let end = segment.position.saturating_add(segment.padded);
+        let from = window.start.max(segment.position);
+        let to = window.start.saturating_add(window.unit).min(end);
+        let start = from - segment.position;
+        let padded = to.saturating_sub(from);
+        Clip { start, len: segment.len.saturating_sub(start).min(padded), padded }
+    }
 }
 
 impl Run<'_, '_, '_, '_> {
@@ -73,9 +93,7 @@ impl Run<'_, '_, '_, '_> {
     /// As [`super::step`].
     pub(super) unsafe fn run_move(
         &mut self,
-        sources: Span,
-        destinations: Span,
-        op: ReduceOp,
+        operands: Operands,
         index: u32,
         window: Window,
     ) -> Result<(), Stop> {
@@ -84,13 +102,11 @@ impl Run<'_, '_, '_, '_> {
         let first = segments.start + self.cursor.segment.load(Ordering::Relaxed);
         for number in first..segments.end {
             let segment = program.segments[number as usize];
-            let (start, len, padded) = clip(&segment, window);
-            if padded > 0 {
+            let clip = Clip::new(&segment, window);
+            if clip.padded > 0 {
                 // SAFETY: lowering keeps every offset plus length inside its area; `step`'s caller vouches for
                 // the areas.
-                let moved = unsafe {
-                    self.run_segment(sources, destinations, op, segment.offsets, start, len, padded)
-                };
+                let moved = unsafe { self.run_segment(operands, segment.offsets, clip) };
                 if let Err(stop) = moved {
                     self.cursor.segment.store(number - segments.start, Ordering::Relaxed);
                     return Err(stop);
@@ -103,17 +119,13 @@ impl Run<'_, '_, '_, '_> {
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments)]
     unsafe fn run_segment(
         &mut self,
-        sources: Span,
-        destinations: Span,
-        op: ReduceOp,
+        operands: Operands,
         offsets: u32,
-        start: u64,
-        len: u64,
-        padded: u64,
+        Clip { start, len, padded }: Clip,
     ) -> Result<(), Stop> {
+        let Operands { sources, destinations, op } = operands;
         let reads = sources.len();
         let kind = self.resolve(sources, destinations, offsets, start)?;
         // SAFETY: the sides were just resolved for this segment.

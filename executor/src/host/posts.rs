@@ -1,7 +1,7 @@
 //! Port channels: transfers and signals that the engine hands to a wire.
 
 use super::{Blocked, Run, Stop, Unready, Window};
-use crate::host::moves::clip;
+use crate::host::moves::Clip;
 use antiphon_plan::program::{Area, Instruction};
 use std::sync::atomic::Ordering;
 
@@ -58,7 +58,7 @@ impl Run<'_, '_, '_, '_> {
         let first = segments.start + self.cursor.segment.load(Ordering::Relaxed);
         for number in first..segments.end {
             let segment = program.segments[number as usize];
-            let (start, len, padded) = clip(&segment, window);
+            let Clip { start, len, padded } = Clip::new(&segment, window);
             if padded == 0 {
                 continue;
             }
