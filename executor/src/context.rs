@@ -12,6 +12,7 @@ use crate::launch::Active;
 use crate::plan_cache::LoadedPlan;
 use crate::reach;
 use crate::shared::arena::{Arena, ArenaShape};
+use crate::shared::control::RegionAt;
 use crate::sync::lock;
 use antiphon_hal::Memory;
 use antiphon_plan::LowerError;
@@ -107,14 +108,27 @@ const TURN: Duration = Duration::from_millis(1);
 /// A peer's region that is kept mapped: its number and the mapping.
 pub type Held = (u64, Arc<dyn Memory>);
 
+/// An own buffer that was looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownBuffer {
+    /// Its address.
+    pub address: usize,
+    /// Its bytes.
+    pub bytes: u64,
+    /// The device's, when it was looked up: later the address may be another memory's.
+    pub epoch: u64,
+    /// Where peers find it; `None` for plain memory.
+    pub at: Option<RegionAt>,
+}
+
 /// Where a peer's memory is, as transfers over port channels name it.
 pub struct Far {
     /// Region of the peer's arena.
     pub arena: u64,
     /// Where in it things are.
     pub shape: ArenaShape,
-    /// In this launch, the regions and offsets of its input and output.
-    pub buffers: Option<(u64, [(u64, u64); 2])>,
+    /// A launch, and where its input and output are in it.
+    pub buffers: Option<(u64, [RegionAt; 2])>,
     /// What this launch has written there.
     pub written: Written,
     /// The link's count of posts after the last one, until it is known to have read its source; otherwise 0.
@@ -219,8 +233,8 @@ pub struct ContextState {
     pub silent: bool,
     /// The sizes of the last launch.
     pub sizes: Option<CallSizes>,
-    /// Own buffers that were looked up: address, bytes, epoch of the device, region, offset.
-    pub known: Vec<(usize, u64, u64, u64, u64)>,
+    /// Own buffers that were looked up.
+    pub known: Vec<KnownBuffer>,
     /// Mapped memory that stands in for plain memory.
     pub staging: Option<Arc<dyn Memory>>,
     /// All peers have completed the communicator's launches up to here.

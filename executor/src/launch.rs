@@ -15,7 +15,7 @@ use crate::host::{Blocked, Fault, Stage, Step, Unready, step};
 use crate::placement::{self, Buffers};
 use crate::plan_cache::Sized;
 use crate::shared::arena::{Arena, ArenaShape, BlockBytes, Cursor};
-use crate::shared::control::{ControlPage, FOREIGN, LaunchRecord, RING};
+use crate::shared::control::{ControlPage, FOREIGN, LaunchRecord, RING, RegionAt};
 use crate::waiting::{Verdict, Waiter};
 use antiphon_bootstrap::Late;
 use antiphon_hal::{Effort, Memory, Task, TaskState};

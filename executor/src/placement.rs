@@ -5,10 +5,10 @@
 //! large, or replaced by mapped memory with a copy before and after.
 
 use crate::communicator::Shared;
-use crate::context::ContextState;
+use crate::context::{ContextState, KnownBuffer};
 use crate::error::ExecutorError;
 use crate::launch::{Launch, Order};
-use crate::shared::control::FOREIGN;
+use crate::shared::control::{FOREIGN, RegionAt};
 use crate::touches::Touch;
 use antiphon_hal::kernels;
 use antiphon_plan::model::Collective;
@@ -23,10 +23,10 @@ pub struct Buffers {
     pub input: *const u8,
     /// Where the engine writes the output.
     pub output: *mut u8,
-    /// Region and offset of the input, for peers.
-    pub input_at: (u64, u64),
-    /// Region and offset of the output, for peers.
-    pub output_at: (u64, u64),
+    /// Where peers find the input.
+    pub input_at: RegionAt,
+    /// Where peers find the output.
+    pub output_at: RegionAt,
     /// Other ranks may reach into memory of the caller while the launch runs.
     pub reached_from_outside: bool,
     copy_input: bool,
@@ -111,7 +111,7 @@ struct Side {
     exposed: bool,
     /// Wires work on it.
     posted: bool,
-    at: Option<(u64, u64)>,
+    at: Option<RegionAt>,
 }
 
 impl Side {
@@ -147,7 +147,11 @@ pub unsafe fn place(
     let uses = launch.context.plan.uses(shared.rank);
     let everywhere = shared.assisted_from_elsewhere();
     let mut side = |address: usize, bytes: u64, exposed, posted| -> Result<Side, ExecutorError> {
-        let at = if bytes == 0 { Some((0, 0)) } else { find(launch, state, address, bytes)? };
+        let at = if bytes == 0 {
+            Some(RegionAt::default())
+        } else {
+            find(launch, state, address, bytes)?
+        };
         Ok(Side { address, bytes, exposed: exposed || everywhere, posted, at })
     };
     let Order { input, output, .. } = *launch.order;
@@ -186,8 +190,8 @@ fn reached(shared: &Shared, side: &Side) -> bool {
 }
 
 /// A plain address, for peers of this process or through the kernel.
-fn exposed(pointer: *const u8) -> (u64, u64) {
-    (FOREIGN, pointer.expose_provenance() as u64)
+fn exposed(pointer: *const u8) -> RegionAt {
+    RegionAt { region: FOREIGN, offset: pointer.expose_provenance() as u64 }
 }
 
 /// The region that holds a buffer, announced to the peers; `None` for plain memory.
@@ -196,30 +200,29 @@ fn find(
     state: &mut ContextState,
     address: usize,
     bytes: u64,
-) -> Result<Option<(u64, u64)>, ExecutorError> {
+) -> Result<Option<RegionAt>, ExecutorError> {
     let shared = launch.shared;
     let epoch = shared.device.epoch();
-    let known = |entry: &&(usize, u64, u64, u64, u64)| {
-        entry.0 == address && entry.1 == bytes && entry.2 == epoch
+    let is_known = |known: &&KnownBuffer| {
+        known.address == address && known.bytes == bytes && known.epoch == epoch
     };
-    if let Some(&(.., region, offset)) = state.known.iter().find(known) {
-        return Ok((region != FOREIGN).then_some((region, offset)));
+    if let Some(known) = state.known.iter().find(is_known) {
+        return Ok(known.at);
     }
-    let found = match shared.device.find(std::ptr::without_provenance(address), bytes) {
+    let at = match shared.device.find(std::ptr::without_provenance(address), bytes) {
         Some((memory, offset)) => match shared.announce(&memory) {
-            Ok(region) => Some((region, offset)),
+            Ok(region) => Some(RegionAt { region, offset }),
             // Another process's: as plain memory.
             Err(error) if error.is_not_shareable() => None,
             Err(error) => return Err(error),
         },
         None => None,
     };
-    if state.known.len() >= 16 || state.known.first().is_some_and(|entry| entry.2 != epoch) {
+    if state.known.len() >= 16 || state.known.first().is_some_and(|known| known.epoch != epoch) {
         state.known.clear();
     }
-    let (region, offset) = found.unwrap_or((FOREIGN, 0));
-    state.known.push((address, bytes, epoch, region, offset));
-    Ok(found)
+    state.known.push(KnownBuffer { address, bytes, epoch, at });
+    Ok(at)
 }
 
 /// Replaces the caller's buffers by mapped memory. Buffers that overlap keep their distance.
@@ -258,7 +261,7 @@ unsafe fn staged(
     let input_copy = base.wrapping_add(input_offset as usize);
     let output_copy = base.wrapping_add(output_offset as usize);
     let place = |side: &Side, staged: bool, offset: u64, pointer: *const u8| match side.at {
-        _ if staged => (region, offset),
+        _ if staged => RegionAt { region, offset },
         Some(at) => at,
         None => exposed(pointer),
     };

@@ -8,8 +8,8 @@ const PATIENCE: u32 = 256;
 /// How often blocks are stepped before the launch's descriptor leaves without a transfer to travel with.
 const ALONE: u32 = 32;
 
-/// A rank's arena, and the regions and offsets of its input and output.
-type OwnSeats = ((ArenaShape, Arc<dyn Memory>), [(u64, u64); 2]);
+/// A rank's arena, and where its input and output are.
+type OwnSeats = ((ArenaShape, Arc<dyn Memory>), [RegionAt; 2]);
 
 /// What driving blocks came to.
 pub(super) enum Driven {

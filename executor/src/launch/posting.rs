@@ -8,9 +8,6 @@ use antiphon_hal::Memory;
 use antiphon_plan::program::Area;
 use antiphon_port::{Attended, Driving, Posted, Unit, WireError, Write};
 
-/// Region and byte offset.
-type Seat = (u64, u64);
-
 /// Posts what blocks of one rank ask of port channels in one launch.
 pub(super) struct Poster<'a> {
     pub(super) launch: &'a Launch<'a>,
@@ -18,7 +15,7 @@ pub(super) struct Poster<'a> {
     /// The rank's own arena: where in it things are, and its memory.
     pub(super) own: (ArenaShape, Arc<dyn Memory>),
     /// The rank's own input and output.
-    pub(super) buffers: [Seat; 2],
+    pub(super) buffers: [RegionAt; 2],
     /// Something was posted.
     pub(super) spoke: bool,
 }
@@ -77,7 +74,7 @@ impl Poster<'_> {
     }
 
     /// Where a peer's input or output is in this launch.
-    fn buffer(&mut self, peer: u32, output: bool) -> Result<Seat, Unready> {
+    fn buffer(&mut self, peer: u32, output: bool) -> Result<RegionAt, Unready> {
         self.arena(peer)?;
         let seq = self.launch.order.seq;
         let known = self.far[peer as usize].as_ref().and_then(|far| far.buffers);
@@ -89,7 +86,7 @@ impl Poster<'_> {
         let sides = [(record.input, record.bytes.0), (record.output, record.bytes.1)];
         let uses = self.launch.context.plan.uses(peer);
         let posted = [uses.input.posted, uses.output.posted];
-        for (((region, _), bytes), posted) in sides.into_iter().zip(posted) {
+        for ((RegionAt { region, .. }, bytes), posted) in sides.into_iter().zip(posted) {
             if posted && bytes > 0 && !self.knows(peer, region) {
                 return Err(Blocked::Mapping(peer).into());
             }
@@ -106,7 +103,8 @@ impl Posting for Poster<'_> {
         let shared = self.launch.shared;
         let (source, from) = match from.area {
             Area::Input | Area::Output => {
-                let (region, offset) = self.buffers[usize::from(from.area == Area::Output)];
+                let RegionAt { region, offset } =
+                    self.buffers[usize::from(from.area == Area::Output)];
                 let unknown = Unready::Failed(Fault::Unannounced(region));
                 (shared.ports.own(region).ok_or(unknown)?, offset + from.offset)
             }
@@ -114,7 +112,7 @@ impl Posting for Poster<'_> {
         };
         let (region, at) = match to.area {
             Area::Input | Area::Output => {
-                let (region, offset) = self.buffer(to.rank, to.area == Area::Output)?;
+                let RegionAt { region, offset } = self.buffer(to.rank, to.area == Area::Output)?;
                 // What a peer says is checked by the link, which knows the region.
                 (region, offset.saturating_add(to.offset))
             }

@@ -27,7 +27,7 @@ impl Resolve for Resolver<'_> {
         let sides = [(record.input, record.bytes.0), (record.output, record.bytes.1)];
         let peer = &shared.peers[rank as usize];
         let mut places = [Place::Unknown; 2];
-        for (side, ((region, offset), bytes)) in sides.into_iter().enumerate() {
+        for (side, (RegionAt { region, offset }, bytes)) in sides.into_iter().enumerate() {
             let held = &mut self.held[rank as usize][side];
             places[side] = match held {
                 _ if bytes == 0 => Place::Here(std::ptr::dangling_mut()),

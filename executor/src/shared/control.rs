@@ -74,6 +74,15 @@ pub struct Descriptor {
     checksum: AtomicU64,
 }
 
+/// Where a rank's memory is, as its peers know it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegionAt {
+    /// The region; [`FOREIGN`] for plain memory of the owner's process.
+    pub region: u64,
+    /// Bytes from the region's start; of plain memory, its address there.
+    pub offset: u64,
+}
+
 /// The plain value of a [`Descriptor`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaunchRecord {
@@ -86,10 +95,10 @@ pub struct LaunchRecord {
     /// Region of the launch context's arena. This field and the next two hold a [`DeviceTurn`] in records of calls on devices,
     /// whose memory is told of otherwise.
     pub arena: u64,
-    /// Region and offset of the input ([`FOREIGN`]: address in the owner's process).
-    pub input: (u64, u64),
-    /// Region and offset of the output.
-    pub output: (u64, u64),
+    /// Where the input is.
+    pub input: RegionAt,
+    /// Where the output is.
+    pub output: RegionAt,
     /// Input and output bytes.
     pub bytes: (u64, u64),
     /// Data type and reduction.
@@ -272,10 +281,10 @@ impl LaunchRecord {
             *chain,
             *fingerprint,
             *arena,
-            input.0,
-            input.1,
-            output.0,
-            output.1,
+            input.region,
+            input.offset,
+            output.region,
+            output.offset,
             bytes.0,
             bytes.1,
             call_type,
@@ -298,8 +307,8 @@ impl LaunchRecord {
             chain: words[0],
             fingerprint: words[1],
             arena: words[2],
-            input: (words[3], words[4]),
-            output: (words[5], words[6]),
+            input: RegionAt { region: words[3], offset: words[4] },
+            output: RegionAt { region: words[5], offset: words[6] },
             bytes: (words[7], words[8]),
             call_type: CallType { dtype: words[9] as u8, op: (words[9] >> 8) as u8 },
             name,
@@ -308,16 +317,16 @@ impl LaunchRecord {
 
     /// The place of a call on devices, from its record.
     pub fn device_turn(&self) -> DeviceTurn {
-        let (turn, graphs) = self.input;
-        let (named, _) = self.output;
-        let named = (named != 0).then_some(named);
+        let RegionAt { region: turn, offset: graphs } = self.input;
+        let named = Some(self.output.region).filter(|&named| named != 0);
         DeviceTurn { stream: self.arena, turn, graphs: graphs != 0, named }
     }
 
     /// This record as that of a call on devices which has this place.
     pub fn with_device_turn(self, place: DeviceTurn) -> Self {
         let DeviceTurn { stream, turn, graphs, named } = place;
-        let (input, output) = ((turn, graphs.into()), (named.unwrap_or(0), 0));
+        let input = RegionAt { region: turn, offset: graphs.into() };
+        let output = RegionAt { region: named.unwrap_or(0), offset: 0 };
         LaunchRecord { arena: stream, input, output, ..self }
     }
 
@@ -356,8 +365,8 @@ mod tests {
             chain: seq + 1,
             fingerprint: seq + 2,
             arena: seq + 3,
-            input: (seq + 4, seq + 5),
-            output: (FOREIGN, seq + 6),
+            input: RegionAt { region: seq + 4, offset: seq + 5 },
+            output: RegionAt { region: FOREIGN, offset: seq + 6 },
             bytes: (seq + 7, u64::MAX),
             call_type: CallType { dtype: 3, op: 255 },
             name: LaunchRecord::cut_name("a name that is longer than thirty-two bytes"),
