@@ -9,6 +9,9 @@ use std::process::ExitCode;
 /// Names the variable that says what to log to standard error, e.g. `debug`; warnings, unless it is set.
 const LOG: &str = "ANTIPHON_LOG";
 
+/// Where ranks warn of plans that are not proven. The command does so itself, once for all ranks.
+const DOOR: &str = "antiphon_executor::verification";
+
 /// Says how many of a GPU's hardware queues the driver of CUDA uses: with more streams than queues, a copy may stand behind a
 /// kernel that waits for it. The driver's own number is 8, the most there are 32.
 const QUEUES: (&str, &str) = ("CUDA_DEVICE_MAX_CONNECTIONS", "32");
@@ -24,7 +27,9 @@ fn main() -> ExitCode {
             unsafe { std::env::set_var(name, value) };
         }
     }
-    env_logger::Builder::new().filter_level(log::LevelFilter::Warn).parse_env(LOG).init();
+    let mut logger = env_logger::Builder::new();
+    logger.filter_level(log::LevelFilter::Warn).filter_module(DOOR, log::LevelFilter::Off);
+    logger.parse_env(LOG).init();
     match cli::execute(cli::Cli::parse()) {
         Ok(code) => code,
         Err(error) => {

@@ -26,6 +26,9 @@ pub(crate) use scope::Scope;
 /// Longest text of a judgement, in bytes; a multiple of 8. The whole report is for `antiphon plan verify`.
 pub(crate) const TEXT: usize = 2016;
 
+/// Longest text of the reasons in a warning, in bytes.
+const WARNED: usize = 400;
+
 /// Verdicts that a process keeps.
 const KEPT: usize = 4096;
 
@@ -34,7 +37,7 @@ const KEPT: usize = 4096;
 pub enum Verdict {
     /// No schedule of any valid size deadlocks, races or computes something else.
     Proven,
-    /// Neither correct nor wrong as far as can be told, for these reasons. A caller does well to tell the user.
+    /// Neither correct nor wrong as far as can be told, for these reasons. The process's log has a warning of it.
     NotProven(Arc<str>),
     /// Nobody looked: verification is off.
     NotVerified,
@@ -88,23 +91,24 @@ impl Judgement {
                     2 => text += "\n  and 1 fault more",
                     more => text += &format!("\n  and {} faults more", more - 1),
                 }
-                Judgement::Refuted(cut(&text).into())
+                Judgement::Refuted(cut(&text, TEXT).into())
             }
             verify::Verdict::NotProven(reasons) => {
-                Judgement::NotProven(cut(&reasons.join("; ")).into(), Scope::of(report))
+                let text = reasons.join("; ");
+                Judgement::NotProven(cut(&text, TEXT).into(), Scope::of(report))
             }
         }
     }
 }
 
-/// The first [`TEXT`] bytes of a text, or a little less.
-fn cut(text: &str) -> String {
+/// The first `most` bytes of a text, or a little less.
+fn cut(text: &str, most: usize) -> String {
     const MARK: &str = " …";
-    if text.len() <= TEXT {
+    if text.len() <= most {
         return text.to_owned();
     }
     let whole = |&end: &usize| text.is_char_boundary(end);
-    let end = (0..=TEXT - MARK.len()).rev().find(whole).unwrap_or(0);
+    let end = (0..=most - MARK.len()).rev().find(whole).unwrap_or(0);
     text[..end].to_owned() + MARK
 }
 
@@ -139,7 +143,8 @@ impl Default for Door {
 }
 
 impl Door {
-    /// What is known of a plan that `check` accepted and that was lowered to `layout`.
+    /// What is known of a plan that `check` accepted and that was lowered to `layout`. Of one that is not proven the process warns
+    /// when it first hears so.
     pub fn judge(&self, shared: &Shared, plan: &Plan, layout: &Layout) -> Judgement {
         let key = Key::of(layout);
         let verdict = {
@@ -150,7 +155,21 @@ impl Door {
             Arc::clone(kept.entry(key).or_default())
         };
         // Whoever is inside computes, or waits for another process that does: no two wait for each other.
-        verdict.get_or_init(|| agree(shared, key, || (self.verifier)(plan, layout))).clone()
+        let mut is_new = false;
+        let agreed = verdict.get_or_init(|| {
+            is_new = true;
+            agree(shared, key, || (self.verifier)(plan, layout))
+        });
+        let judgement = agreed.clone();
+        if let (true, Judgement::NotProven(reasons, _)) = (is_new, &judgement) {
+            // The command's `main` turns this module's warnings off, since the command says it in its own words.
+            let (name, place) = (&plan.name, if plan.in_place { " (in place)" } else { "" });
+            let why = cut(reasons, WARNED);
+            log::warn!(
+                "plan `{name}`{place} is not proven correct, and runs all the same: {why}; see `antiphon plan verify`"
+            );
+        }
+        judgement
     }
 }
 

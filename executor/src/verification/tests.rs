@@ -164,6 +164,54 @@ fn while_the_other_verifies(options: &Options, disturb: impl Fn(&[Communicator; 
     claim.publish(&Judgement::Proven(Scope::default()));
 }
 
+/// Warnings of this process.
+struct Warnings(Mutex<Vec<String>>);
+
+impl log::Log for Warnings {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::Level::Warn
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            lock(&self.0).push(record.args().to_string());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn a_process_warns_once_of_a_plan_that_is_not_proven() {
+    static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
+    log::set_logger(&WARNINGS).unwrap();
+    log::set_max_level(log::LevelFilter::Warn);
+    let load = |options: &Options, name: &str, judgement: Judgement| {
+        let mut plan = plan(0);
+        plan.name = name.to_owned();
+        let door = Door::with(move |_, _| judgement.clone());
+        for rank in &pair(options) {
+            let executor = Executor::behind(rank, door.clone());
+            (0..2).for_each(|_| drop(executor.load(&plan).unwrap()));
+        }
+    };
+    let doubt = || Judgement::NotProven("too many orders; ".repeat(100).into(), Scope::default());
+    load(&options(), "doubtful", doubt());
+    load(&options().with_verification(false), "unseen", doubt());
+    load(&options(), "right", Judgement::Proven(Scope::default()));
+    let said = lock(&WARNINGS.0).clone();
+    let of = |name: &str| {
+        let name = format!("plan `{name}`");
+        said.iter().filter(move |text| text.contains(&name)).cloned().collect::<Vec<_>>()
+    };
+    let [warning] = &of("doubtful")[..] else { panic!("{said:?}") };
+    for part in ["not proven", "too many orders; too many orders", " …", "antiphon plan verify"] {
+        assert!(warning.contains(part), "no {part:?} in: {warning}");
+    }
+    assert!(warning.len() < 600, "{} bytes: {warning}", warning.len());
+    assert!(of("unseen").is_empty() && of("right").is_empty(), "{said:?}");
+}
+
 #[test]
 fn nobody_waits_for_a_verdict_beyond_the_time_limit() {
     let short = options().with_timeout(Some(Duration::from_millis(50)));
