@@ -4,7 +4,7 @@
 //! nodes it is known which launches they have entered, as far as a plan connects them, and completed.
 
 use crate::context::ContextState;
-use crate::error::{ExecutorError, Wait, Waits};
+use crate::error::{ExecutorError, SAME_CALLS, Wait, Waits, standstill};
 use crate::host::Blocked;
 use crate::launch::Launch;
 use crate::shared::arena::Arena;
@@ -51,7 +51,13 @@ pub fn own_waits(launch: &Launch<'_>, state: &ContextState) -> Waits {
 
 /// What is said of a launch that has made no progress for long, and is waited for all the same.
 pub fn goes_on(stalled: &ExecutorError) -> String {
-    format!("{stalled}; it goes on waiting")
+    let said = match stalled {
+        ExecutorError::Stalled { rank, seq, call, limit, waits } => {
+            format!("{}; {SAME_CALLS}", standstill((rank, seq), call, limit, waits))
+        }
+        other => other.to_string(),
+    };
+    format!("{said}; it goes on waiting")
 }
 
 /// The waits of all ranks, this one first; ranks that have not entered the launch are said to be absent. `blocked` is what

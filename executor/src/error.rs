@@ -12,9 +12,9 @@ use antiphon_plan::check::Faults;
 use antiphon_plan::counts::CountsError;
 use antiphon_port::WireError;
 use antiphon_transport::TransportError;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 /// The error of communicators, executors and launches.
 ///
@@ -162,17 +162,14 @@ pub enum ExecutorError {
         destination: String,
     },
     /// A launch made no progress for the time limit.
-    #[error(
-        "{} of plan `{plan}` on rank {rank} made no progress for {limit:?}: {waits}; see that every rank makes the same calls, or check the plan for a missing signal",
-        launch(.seq)
-    )]
+    #[error("{}; {SAME_CALLS}; {MORE_TIME}", standstill((.rank, .seq), .call, .limit, .waits))]
     Stalled {
         /// The rank that reports.
         rank: u32,
         /// Launch number on the communicator; 0 for one that a graph has.
         seq: u64,
-        /// The plan's name.
-        plan: String,
+        /// This rank's call: its plan, and if they are known its bytes and types.
+        call: String,
         /// The limit.
         limit: Duration,
         /// Who waits for whom, on all ranks.
@@ -228,7 +225,7 @@ pub enum ExecutorError {
         code: String,
     },
     /// A peer's process ended.
-    #[error("rank {peer} (pid {pid}) is lost: {reason}; {doing}")]
+    #[error("rank {peer} (pid {pid}) is lost: {reason}; {doing}; {OTHERS}")]
     PeerLost {
         /// The lost rank.
         peer: u32,
@@ -240,7 +237,7 @@ pub enum ExecutorError {
         doing: Doing,
     },
     /// The link for port channels to a peer could not be made, or is lost.
-    #[error("no link for port channels to rank {peer}: {reason}; {doing}")]
+    #[error("no link for port channels to rank {peer}: {reason}; {doing}; {ANEW}")]
     Link {
         /// The rank at the other end.
         peer: u32,
@@ -256,7 +253,7 @@ pub enum ExecutorError {
         source: WireError,
     },
     /// Some rank aborted the communicator.
-    #[error("the communicator was aborted by rank {by}: {reason}; {doing}")]
+    #[error("the communicator was aborted by rank {by}: {reason}; {doing}{}", anew(.reason))]
     Aborted {
         /// The rank that aborted.
         by: u32,
@@ -267,9 +264,16 @@ pub enum ExecutorError {
     },
     /// Another process's memory could not be reached.
     #[error(
-        "cannot {what} memory of rank {peer}: system error {errno}; pass buffers that are mapped for their whole length"
+        "cannot {what} memory of rank {peer} in {} of plan `{plan}` on rank {rank}: {}; {}",
+        launch(.seq), io::Error::from_raw_os_error(*.errno), within_reach(*.errno)
     )]
     Reach {
+        /// The rank that reports.
+        rank: u32,
+        /// Launch number on the communicator.
+        seq: u64,
+        /// The plan's name.
+        plan: String,
         /// The rank whose memory it is.
         peer: u32,
         /// `read` or `write`.
@@ -343,6 +347,50 @@ impl From<TransportError> for ExecutorError {
     }
 }
 
+/// What to do about a launch that stands still.
+pub(crate) const SAME_CALLS: &str =
+    "see that every rank makes the same calls, or check the plan for a missing signal";
+
+/// What to do if the time limit was too short for it.
+const MORE_TIME: &str = "if a rank is only slow, make a new communicator with a longer time limit (`--timeout`; in Rust \
+     `Options::with_timeout`, in C the configuration's `timeout_ms`, in Python `timeout=`, in NCCL's interface ANTIPHON_TIMEOUT)";
+
+/// What to do without a rank that is lost.
+const OTHERS: &str = "make a communicator of the other ranks (`subset`), or start again";
+
+/// What to do where all ranks may still be there.
+const ANEW: &str = "make a new communicator (`subset`), or start again";
+
+/// The same after a reason, which may be another rank's error and say so itself.
+fn anew(reason: &str) -> String {
+    if reason.ends_with(ANEW) || reason.ends_with(OTHERS) {
+        return String::new();
+    }
+    format!("; {ANEW}")
+}
+
+/// That a launch stands still, without what to do about it.
+pub(crate) fn standstill(
+    (rank, seq): (&u32, &u64),
+    call: &str,
+    limit: &Duration,
+    waits: &Waits,
+) -> String {
+    let launch = launch(seq);
+    format!("{launch} of {call} on rank {rank} made no progress for {limit:?}: {waits}")
+}
+
+/// What to do about memory of another process that the system does not let this one have.
+fn within_reach(errno: i32) -> &'static str {
+    match errno {
+        libc::EFAULT => "pass buffers that are mapped for their whole length",
+        _ => {
+            "have buffers copied instead, without `process_access` (in Rust `Options::with_process_access(false)`, in C the \
+             configuration's `process_access`, in Python `process_access=False`)"
+        }
+    }
+}
+
 /// What is refused where a call needs more scratch than can be addressed.
 pub(crate) const TOO_LARGE: &str = "allocate scratch";
 
@@ -366,9 +414,26 @@ impl ExecutorError {
         ExecutorError::Installed { plan: name.to_owned(), source: Arc::new(self) }
     }
 
-    /// As an error in a pair that this communicator's transfers go through.
+    /// As an error in a pair that this communicator's transfers go through, where this rank has another number.
     pub(crate) fn of_whole(self) -> Self {
-        ExecutorError::OfWhole { source: Arc::new(self) }
+        ExecutorError::OfWhole { source: Arc::new(self.while_doing(Doing::default())) }
+    }
+
+    /// The error as this rank reports it, if nobody has said yet which rank does.
+    pub(crate) fn on_rank(self, rank: u32) -> Self {
+        use ExecutorError as E;
+        let of_rank = |doing: Doing| Doing { rank: doing.rank.or(Some(rank)), ..doing };
+        match self {
+            E::PeerLost { peer, pid, reason, doing } => {
+                E::PeerLost { peer, pid, reason, doing: of_rank(doing) }
+            }
+            E::Aborted { by, reason, doing } => E::Aborted { by, reason, doing: of_rank(doing) },
+            E::Link { peer, reason, doing } => E::Link { peer, reason, doing: of_rank(doing) },
+            E::OfWhole { source } => {
+                E::OfWhole { source: Arc::new(Arc::unwrap_or_clone(source).on_rank(rank)) }
+            }
+            other => other,
+        }
     }
 
     /// The error as it is found by who was `doing` something.
@@ -378,7 +443,9 @@ impl ExecutorError {
             E::PeerLost { peer, pid, reason, .. } => E::PeerLost { peer, pid, reason, doing },
             E::Aborted { by, reason, .. } => E::Aborted { by, reason, doing },
             E::Link { peer, reason, .. } => E::Link { peer, reason, doing },
-            E::OfWhole { source } => Arc::unwrap_or_clone(source).while_doing(doing).of_whole(),
+            E::OfWhole { source } => {
+                E::OfWhole { source: Arc::new(Arc::unwrap_or_clone(source).while_doing(doing)) }
+            }
             other => other,
         }
     }
@@ -475,6 +542,8 @@ impl fmt::Display for Waits {
 /// What a rank was doing when its communicator broke.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Doing {
+    /// The rank, if it is known.
+    pub rank: Option<u32>,
     /// The launch and its plan, if one was running.
     pub launch: Option<(u64, String)>,
     /// The rank's blocks that waited.
@@ -483,11 +552,22 @@ pub struct Doing {
 
 impl fmt::Display for Doing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let on = self.rank.map_or_else(String::new, |rank| format!(" on rank {rank}"));
         match &self.launch {
-            None => f.write_str("no launch was running"),
+            None => write!(f, "no launch was running{on}"),
             Some((seq, plan)) => {
-                write!(f, "in launch {seq} of plan `{plan}`: {}", self.waits)
+                write!(f, "in {} of plan `{plan}`{on}: {}", launch(seq), self.waits)
             }
         }
     }
 }
+
+impl Doing {
+    /// That this rank was in no launch.
+    pub(crate) fn nothing_on(rank: u32) -> Self {
+        Doing { rank: Some(rank), ..Doing::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

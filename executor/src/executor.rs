@@ -566,6 +566,8 @@ pub(crate) mod tests {
             }
             let failure = ranks[rank as usize].failure().unwrap().to_string();
             assert!(failure.contains("rank 1") && failure.contains("enough"), "{failure}");
+            let place = format!("no launch was running on rank {rank};");
+            assert!(failure.contains(&place), "{failure}");
         }
     }
 }

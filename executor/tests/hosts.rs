@@ -202,7 +202,7 @@ fn a_lost_link_is_told_with_the_launch_that_needs_it() {
         let error = run(&waits, &plan).unwrap_err();
         assert!(matches!(error, ExecutorError::Link { peer: 1, .. }), "{error:?}");
         let text = error.to_string();
-        assert!(text.contains("of plan `send`: rank 0 block 0 waits at op 0"), "{text}");
+        assert!(text.contains("of plan `send` on rank 0: rank 0 block 0 waits at op 0"), "{text}");
     });
 }
 

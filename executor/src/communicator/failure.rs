@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 /// The first thing that broke a communicator.
 pub(super) struct Failure {
+    /// The rank that reports it.
+    rank: u32,
     failed: AtomicBool,
     first: Mutex<Option<ExecutorError>>,
     /// Tells the peers of the failure, once.
@@ -60,6 +62,7 @@ impl Failure {
         page: &Arc<dyn Memory>,
     ) -> Self {
         Failure {
+            rank: bootstrap.rank(),
             failed: AtomicBool::new(false),
             first: Mutex::default(),
             voice: bootstrap.voice(),
@@ -95,6 +98,7 @@ impl Failure {
     /// Otherwise it breaks only calls that need the peer from now on: programs end without a word after their last call, even
     /// before this rank has seen that all ranks came.
     pub(super) fn lose(&self, peer: u32, loss: Loss, error: ExecutorError) {
+        let error = error.on_rank(self.rank);
         {
             let mut early = self.early();
             if self.near.get().is_none() && !loss.alone {
@@ -167,6 +171,7 @@ impl Failure {
     /// Breaks the communicator by what only this rank knows, here and, without waiting, on every other rank; the first failure
     /// counts.
     pub(super) fn tell(&self, error: ExecutorError) {
+        let error = error.on_rank(self.rank);
         let reason = match &error {
             // What the caller of `abort` said; the peers' errors add who did it.
             ExecutorError::Aborted { reason, .. } => reason.clone(),
@@ -186,6 +191,7 @@ impl Failure {
 
     /// Breaks the communicator on this rank; if there is a `reason`, of which the other ranks do not hear otherwise, there as well.
     fn set(&self, error: ExecutorError, reason: Option<&str>) {
+        let error = error.on_rank(self.rank);
         let text = error.to_string();
         {
             let mut first = lock(&self.first);
@@ -459,7 +465,7 @@ impl Shared {
         begun.wait().map_err(|error| match error {
             // The control thread may be about to say so.
             BootstrapError::Aborted { by, reason, .. } => {
-                let (by, doing) = (by.rank, Doing::default());
+                let (by, doing) = (by.rank, Doing::nothing_on(self.rank));
                 let aborted = ExecutorError::Aborted { by, reason, doing };
                 self.failure.hear(aborted.clone());
                 self.unmet(self.failure.cause().unwrap_or(aborted))
@@ -478,7 +484,8 @@ impl Shared {
     }
 
     pub fn failure_or(&self, error: BootstrapError) -> ExecutorError {
-        self.failure.cause().unwrap_or_else(|| error.into())
+        let own = || ExecutorError::from(error).on_rank(self.rank);
+        self.failure.cause().unwrap_or_else(own)
     }
 }
 

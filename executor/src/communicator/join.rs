@@ -288,7 +288,9 @@ impl Greeted {
 
     /// All steps that are left, for a thread that brings up one rank.
     pub(super) fn come(self) -> Result<Communicator, ExecutorError> {
-        self.probe()?.part()?.probe()?.settle()?.finish()
+        let rank = self.join.bootstrap.rank();
+        let come = || self.probe()?.part()?.probe()?.settle()?.finish();
+        come().map_err(|error: ExecutorError| error.on_rank(rank))
     }
 
     pub(super) fn probe(self) -> Result<Probed, ExecutorError> {

@@ -36,8 +36,8 @@ impl ExecutorError {
                     destination,
                 }
             }
-            E::Stalled { rank, seq, plan, limit, waits } => {
-                E::Stalled { rank: name(rank), seq, plan, limit, waits: waits.renumbered(names) }
+            E::Stalled { rank, seq, call, limit, waits } => {
+                E::Stalled { rank: name(rank), seq, call, limit, waits: waits.renumbered(names) }
             }
             E::Freed { rank, seq, plan, peer } => {
                 E::Freed { rank: name(rank), seq, plan, peer: name(peer) }
@@ -57,7 +57,9 @@ impl ExecutorError {
             E::Aborted { by, reason, doing: then } => {
                 E::Aborted { by: name(by), reason, doing: doing(then) }
             }
-            E::Reach { peer, what, errno } => E::Reach { peer: name(peer), what, errno },
+            E::Reach { rank, seq, plan, peer, what, errno } => {
+                E::Reach { rank: name(rank), seq, plan, peer: name(peer), what, errno }
+            }
             E::Layout { what, peer, found } => E::Layout { what, peer: name(peer), found },
             E::Wire { source: W::Lost { wire, peer, reason } } => {
                 E::Wire { source: W::Lost { wire, peer: name(peer), reason } }
@@ -108,7 +110,8 @@ fn of_bootstrap(error: BootstrapError, name: impl Fn(u32) -> u32) -> BootstrapEr
 
 impl Doing {
     fn renumbered(self, names: &[u32]) -> Self {
-        Doing { waits: self.waits.renumbered(names), ..self }
+        let name = |rank: u32| names.get(rank as usize).copied().unwrap_or(rank);
+        Doing { rank: self.rank.map(name), waits: self.waits.renumbered(names), ..self }
     }
 }
 
@@ -155,7 +158,8 @@ mod tests {
             let what = "on port channel 1 for a signal from rank 1 (0 of 1 came), for rank 0 of its own rank";
             Waits(vec![Wait { rank, block: 0, op: "op 1".to_owned(), what: what.to_owned() }])
         };
-        let doing = || Doing { launch: Some((1, "transfer".to_owned())), waits: waits(0) };
+        let launch = || Some((1, "transfer".to_owned()));
+        let doing = || Doing { rank: Some(0), launch: launch(), waits: waits(0) };
         let text = || "so".to_owned();
         let name = |rank| PeerName { rank, pid: 0 };
         let limit = Duration::from_secs(1);
@@ -170,7 +174,7 @@ mod tests {
                 expected: 3,
                 destination: text(),
             },
-            ExecutorError::Stalled { rank: 0, seq: 1, plan: text(), limit, waits: waits(1) },
+            ExecutorError::Stalled { rank: 0, seq: 1, call: text(), limit, waits: waits(1) },
             ExecutorError::Freed { rank: 0, seq: 1, plan: text(), peer: 1 },
             ExecutorError::Mismatch { rank: 0, seq: 1, own: text(), peer: 1, theirs: text() },
             ExecutorError::Diverged {
@@ -183,7 +187,7 @@ mod tests {
             ExecutorError::PeerLost { peer: 1, pid: 9, reason: text(), doing: doing() },
             ExecutorError::Link { peer: 1, reason: text(), doing: doing() },
             ExecutorError::Aborted { by: 1, reason: text(), doing: doing() },
-            ExecutorError::Reach { peer: 1, what: "read", errno: 1 },
+            ExecutorError::Reach { rank: 0, seq: 1, plan: text(), peer: 1, what: "read", errno: 1 },
             ExecutorError::Layout { what: "page", peer: 1, found: text() },
             BootstrapError::Timeout { doing: "exchange", limit, missing: vec![name(0), name(1)] }
                 .into(),

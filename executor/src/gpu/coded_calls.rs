@@ -99,7 +99,7 @@ fn wait(shared: &Shared, turn: &Turn, check: &CodedCallCheck<'_>) -> Result<(), 
     let stalled = |limit| ExecutorError::Stalled {
         rank,
         seq,
-        plan: check.name.to_owned(),
+        call: own.clone(),
         limit,
         waits: Waits(calls::last(shared)),
     };

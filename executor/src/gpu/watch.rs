@@ -223,6 +223,15 @@ impl<'a> Begun<'a> {
         self.context.plan.name().to_owned()
     }
 
+    /// What is called, in words; of one that a graph has, the plan.
+    fn call(&self) -> String {
+        let (rank, seq, plan) = (self.shared.rank, self.seq(), self.context.plan.name());
+        match self.shared.control(rank).record(seq).filter(|_| seq != 0) {
+            Some(record) => crate::diagnose::named(plan, record.bytes, record.call_type),
+            None => format!("plan `{plan}`"),
+        }
+    }
+
     /// The error that a peer called something else, if a block says so.
     fn mismatch(&self) -> Option<ExecutorError> {
         self.places().find_map(|(_, place)| match place {
@@ -289,7 +298,8 @@ impl<'a> Begun<'a> {
             _ => None,
         };
         let peer = self.places().filter_map(awaited).find(left)?;
-        let doing = Doing { launch: Some((self.seq(), self.plan())), waits: self.waits() };
+        let launch = Some((self.seq(), self.plan()));
+        let doing = Doing { rank: Some(shared.rank), launch, waits: self.waits() };
         Some(match shared.ports.lost(peer) {
             Some(lost) => lost.while_doing(doing),
             None => shared.deserted(peer, doing),
@@ -316,9 +326,9 @@ impl<'a> Begun<'a> {
     }
 
     fn stalled(&self, limit: Duration) -> ExecutorError {
-        let (rank, seq, plan) = (self.shared.rank, self.seq(), self.plan());
+        let (rank, seq, call) = (self.shared.rank, self.seq(), self.call());
         let waits = Waits([self.waits().0, calls::last(self.shared)].concat());
-        ExecutorError::Stalled { rank, seq, plan, limit, waits }
+        ExecutorError::Stalled { rank, seq, call, limit, waits }
     }
 
     /// Where its blocks stand, in words.

@@ -211,10 +211,12 @@ impl Launch<'_> {
         limit: Duration,
         blocked: Blocked,
     ) -> ExecutorError {
+        let Order { seq, bytes, dtype, op, .. } = *self.order;
+        let name = self.context.plan.name();
         ExecutorError::Stalled {
             rank: self.shared.rank,
-            seq: self.order.seq,
-            plan: self.context.plan.name().to_owned(),
+            seq,
+            call: diagnose::named(name, bytes, CallType::new(dtype, op)),
             limit,
             waits: diagnose::all_waits(self, state, blocked),
         }
@@ -244,7 +246,14 @@ impl Launch<'_> {
 
     pub(super) fn fault(&self, fault: Fault) -> ExecutorError {
         match fault {
-            Fault::Reach { peer, what, errno } => ExecutorError::Reach { peer, what, errno },
+            Fault::Reach { peer, what, errno } => ExecutorError::Reach {
+                rank: self.shared.rank,
+                seq: self.order.seq,
+                plan: self.context.plan.name().to_owned(),
+                peer,
+                what,
+                errno,
+            },
             Fault::Unequal { source, read, destination, written } => {
                 let element = self.order.dtype.size() as u64;
                 let name = diagnose::runtime_block;
@@ -291,7 +300,7 @@ impl Launch<'_> {
     /// That this launch was running.
     fn now(&self) -> Doing {
         let launch = Some((self.order.seq, self.context.plan.name().to_owned()));
-        Doing { launch, ..Doing::default() }
+        Doing { launch, ..Doing::nothing_on(self.shared.rank) }
     }
 
     /// What a peer says of the launch, once it has entered it with the same call.

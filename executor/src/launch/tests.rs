@@ -91,7 +91,7 @@ fn a_launch_that_waits_for_minutes_says_for_whom_and_goes_on() {
     work_until_it_waits(&launch);
     let said = work_after(&launch, Some(Duration::from_secs(121))).unwrap().unwrap();
     for part in
-        ["launch 1 of plan", "on rank 0 made no progress for 1", "rank 1", "goes on waiting"]
+        ["launch 1 of plan", "u32) on rank 0 made no progress for 1", "rank 1", "goes on waiting"]
     {
         assert!(said.contains(part), "no {part:?} in: {said}");
     }

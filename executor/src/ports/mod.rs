@@ -225,14 +225,16 @@ impl Ports {
         // A link of which only this half stands may have been refused by the peer.
         match self.state().peers[peer as usize].refused.clone() {
             None => Ok(None),
-            Some(reason) => Err(ExecutorError::Link { peer, reason, doing: Doing::default() }),
+            Some(reason) => {
+                Err(ExecutorError::Link { peer, reason, doing: Doing::nothing_on(self.rank) })
+            }
         }
     }
 
     /// The error of a link that is lost, once whoever broke the communicator would have been heard of.
     pub fn lost(&self, peer: u32) -> Option<ExecutorError> {
         let reason = self.loss(peer)?;
-        Some(ExecutorError::Link { peer, reason, doing: Doing::default() })
+        Some(ExecutorError::Link { peer, reason, doing: Doing::nothing_on(self.rank) })
     }
 
     /// Why a link is lost, likewise.
