@@ -1,9 +1,10 @@
 //! Which wire a pair of ranks takes.
 
+use super::wires::is_news;
 use super::{Introduction, Ports};
 use antiphon_port::Wire;
 use antiphon_transport::{ChannelKind, Peer, Reach, Transport, TransportError};
-use log::debug;
+use log::{debug, info};
 use std::sync::Arc;
 
 impl Ports {
@@ -33,6 +34,10 @@ impl Ports {
             let (name, peer) = (self.wires[at].name(), to.peer.rank);
             let others = reasons.iter().map(|why| format!("; not {why}")).collect::<String>();
             debug!("rank {}: the wire to rank {peer} is {name}, of cost {cost}{others}", self.rank);
+            if !to.peer.same_node && is_news(&format!("to other nodes: {name}")) {
+                let over = self.wires[at].describe();
+                info!("rank {}: the wire to other nodes is {name}: {over}{others}", self.rank);
+            }
             return Ok(at);
         }
         if reasons.is_empty() {

@@ -2,6 +2,7 @@
 
 use crate::error::ExecutorError;
 use crate::regions::Regions;
+use crate::sync::lock;
 use antiphon_bootstrap::launcher::Environment;
 use antiphon_bootstrap::{Bootstrap, Voice};
 use antiphon_hal::Memory;
@@ -11,13 +12,20 @@ use antiphon_port::{
     WireError, plugin,
 };
 use antiphon_transport::{ChannelKind, Mapping, Peer, Reach, Transport};
-use log::debug;
-use std::sync::{Arc, OnceLock};
+use log::{debug, warn};
+use std::collections::BTreeSet;
+use std::env;
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// The name of the wire between ranks that map each other's memory.
 pub const LOCAL: &str = "local";
 /// The name of the wire between ranks of one machine that count as on different nodes.
 pub const SHARED: &str = SharedWire::NAME;
+
+/// The RDMA wire, built in or a plugin.
+const RDMA: &str = "rdma";
+/// What the names of variables begin with that are for the RDMA wire alone.
+const RDMA_VARIABLES: [&str; 3] = ["ANTIPHON_HCA", "ANTIPHON_GID_INDEX", "ANTIPHON_RDMA_"];
 
 /// Peers' regions as the memory transport has mapped them.
 #[derive(Debug)]
@@ -185,10 +193,17 @@ pub fn open_wires(
                     wires.open.push(wire);
                 }
                 Err(error) => {
-                    debug!("{error}");
+                    lack(name, &error.to_string());
                     wires.closed.push(closed(name, error.to_string()));
                 }
             }
+        }
+        if !one_node && others.iter().all(|driver| name_of(driver) != RDMA) {
+            let cure = format!(
+                "put its plugin where they are looked for, or name it in {}",
+                plugin::PATHS
+            );
+            lack(RDMA, &format!("it is not built in, and no plugin has it; {cure}"));
         }
         return Ok(wires);
     };
@@ -224,6 +239,34 @@ pub fn open_wires(
     Ok(Wires { open: vec![wire], closed: Vec::new() })
 }
 
+/// Says that ranks do without a wire, and warns if the environment asks for it: they take another one, or none.
+fn lack(wire: &str, why: &str) {
+    let set = env::vars_os().filter(|(_, value)| !value.is_empty());
+    let set = set.filter_map(|(name, _)| name.into_string().ok());
+    match asking(wire, set, plugin::is_named(wire)) {
+        Some(name) if is_news(&format!("no {wire}: {why}")) => {
+            warn!("{name} asks for the wire {wire}, which cannot be used: {why}");
+        }
+        _ => debug!("the wire {wire} cannot be used: {why}"),
+    }
+}
+
+/// Which of the variables that are set asks for a wire; whether its plugin is named is known.
+fn asking(wire: &str, mut set: impl Iterator<Item = String>, is_named: bool) -> Option<String> {
+    if is_named {
+        return Some(plugin::PATHS.to_owned());
+    }
+    let is_of_rdma = |name: &String| RDMA_VARIABLES.iter().any(|start| name.starts_with(start));
+    if wire == RDMA { set.find(is_of_rdma) } else { None }
+}
+
+/// Whether this is said for the first time in this process, in which every communicator, also of the two ends of a transfer,
+/// opens wires.
+pub(super) fn is_news(text: &str) -> bool {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    lock(&SAID).insert(text.to_owned())
+}
+
 fn name_of(driver: &Result<Arc<dyn WireDriver>, WireError>) -> &str {
     driver.as_ref().map_or_else(WireError::wire, |driver| driver.name())
 }
@@ -252,6 +295,20 @@ mod tests {
         let all = with_plugins(vec![tcp()], plugins.into_iter());
         let names: Vec<_> = all.iter().map(|driver| (name_of(driver), driver.is_ok())).collect();
         assert_eq!(names, [("tcp", true), ("other", false), ("other", false)]);
+    }
+
+    #[test]
+    fn a_wire_is_asked_for_by_its_own_variables_and_by_the_name_of_its_plugin() {
+        let asked = |wire, set: &[&str], is_named| {
+            asking(wire, set.iter().map(|name| (*name).to_owned()), is_named)
+        };
+        for name in ["ANTIPHON_HCA", "ANTIPHON_GID_INDEX", "ANTIPHON_RDMA_LANES"] {
+            let set = ["ANTIPHON_INTERFACE", name];
+            assert_eq!(asked("rdma", &set, false).as_deref(), Some(name));
+            assert_eq!(asked("tcp", &set, false), None);
+        }
+        assert_eq!(asked("rdma", &["ANTIPHON_INTERFACE", "ANTIPHON_WIRE_PLUGINS"], false), None);
+        assert_eq!(asked("unix", &[], true).as_deref(), Some("ANTIPHON_WIRE_PLUGINS"));
     }
 
     /// Whether it can be used hangs on the machine's devices; that it is there does not.

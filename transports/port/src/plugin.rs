@@ -25,7 +25,7 @@ use std::mem;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use find::{PATHS, search};
+pub use find::{PATHS, is_named, search};
 
 /// A plugin that was found good.
 #[derive(Debug)]

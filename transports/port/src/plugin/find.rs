@@ -24,9 +24,19 @@ pub fn search() -> Vec<PathBuf> {
     found(env::var_os(PATHS).as_deref(), folders)
 }
 
+/// Whether [`PATHS`] names the plugin file of a wire.
+pub fn is_named(wire: &str) -> bool {
+    names(env::var_os(PATHS).as_deref()).iter().any(|path| wire_of(path) == wire)
+}
+
+/// The files that a value of [`PATHS`] names.
+fn names(value: Option<&OsStr>) -> Vec<PathBuf> {
+    let paths = value.map(env::split_paths).into_iter().flatten();
+    paths.filter(|path| !path.as_os_str().is_empty()).collect()
+}
+
 fn found(named: Option<&OsStr>, folders: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
-    let mut paths: Vec<PathBuf> = named.map(env::split_paths).into_iter().flatten().collect();
-    paths.retain(|path| !path.as_os_str().is_empty());
+    let mut paths = names(named);
     for folder in folders {
         for place in [folder.join(FOLDER), folder] {
             let entries = fs::read_dir(place).into_iter().flatten().flatten();
