@@ -17,14 +17,6 @@ pub enum TransportError {
         /// What each transport of the kind says, by name.
         reasons: Vec<String>,
     },
-    /// The transport does not do this.
-    #[error("cannot {operation} with transport {transport}: it offers nothing of the sort")]
-    Unsupported {
-        /// The operation.
-        operation: &'static str,
-        /// The transport.
-        transport: &'static str,
-    },
     /// A peer's buffer does not lie inside the memory that it offered.
     #[error(
         "cannot open a buffer of rank {peer}: saw {bytes} bytes at offset {offset}, allowed {length} bytes of region {region}"

@@ -96,7 +96,7 @@ pub trait Mapping: Transport {
     /// Makes a memory of this rank reachable: what a peer needs to [`accept`](Self::accept) it.
     ///
     /// # Errors
-    /// If the memory cannot be exported, or the transport offers nothing of the sort.
+    /// If the memory cannot be exported.
     fn register(&self, memory: &Arc<dyn Memory>) -> Result<Offer, TransportError>;
 
     /// Takes a peer's offer; its buffers can be opened from now on.
