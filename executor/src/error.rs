@@ -293,6 +293,20 @@ pub enum ExecutorError {
         /// What was there.
         found: String,
     },
+    /// Ranks run different builds.
+    #[error(
+        "cannot form a communicator: rank {peer} runs {theirs}, and rank {rank} {own}; install the same build of Antiphon on every rank"
+    )]
+    Build {
+        /// The rank that reports.
+        rank: u32,
+        /// Its version.
+        own: String,
+        /// The other rank.
+        peer: u32,
+        /// Its version.
+        theirs: String,
+    },
     /// The device failed.
     #[error(transparent)]
     Hal(Arc<HalError>),
@@ -503,6 +517,7 @@ impl ExecutorError {
                 | ExecutorError::Aborted { .. }
                 | ExecutorError::Reach { .. }
                 | ExecutorError::Layout { .. }
+                | ExecutorError::Build { .. }
                 | ExecutorError::Code { .. }
         )
     }

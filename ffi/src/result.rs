@@ -98,7 +98,7 @@ pub(crate) fn code(error: &ExecutorError) -> antiphon_result {
         ) => R::InvalidArgument,
         E::Aborted { .. } | E::Code { .. } => R::Aborted,
         E::Bootstrap(BootstrapError::Timeout { .. }) => R::Timeout,
-        E::Bootstrap(_) | E::Launcher(_) | E::Layout { .. } => R::Rendezvous,
+        E::Bootstrap(_) | E::Launcher(_) | E::Layout { .. } | E::Build { .. } => R::Rendezvous,
         E::Freed { .. } | E::Reach { .. } | E::Wire { .. } => R::System,
         E::Hal(_) | E::Transport(_) => R::System,
         _ => R::Internal,

@@ -14,7 +14,7 @@ use crate::selection::Spread;
 use crate::selection::table::Kind;
 use antiphon_bootstrap::PeerName;
 use antiphon_port::Settings;
-use greeting::{Cores, Crowds, Greeting, machine};
+use greeting::{Build, Cores, Crowds, Greeting, Unread, machine};
 pub(super) use islands::Parted;
 use islands::{Answers, neighbours, shared_wire};
 
@@ -296,9 +296,13 @@ impl Greeted {
     pub(super) fn probe(self) -> Result<Probed, ExecutorError> {
         let Greeted { join, ticket, blobs } = self;
         let blobs = blobs.map_or_else(|| ticket.wait(), Ok)?;
-        let greetings = (0..)
-            .zip(&blobs)
-            .map(|(rank, blob)| Greeting::decode(blob).ok_or_else(|| garbled(rank, blob.len())));
+        let own = join.bootstrap.rank();
+        let greetings = (0..).zip(&blobs).map(|(rank, blob)| {
+            Greeting::decode(blob).map_err(|unread| match unread {
+                Unread::Other(build) => other_build(own, rank, &build),
+                Unread::Garbled => garbled(rank, blob.len()),
+            })
+        });
         let greetings = greetings.collect::<Result<Vec<_>, _>>()?;
         let near = join.near()?;
         let mut here = greetings.iter().zip(&near).filter(|(_, near)| **near);
@@ -461,9 +465,36 @@ pub(crate) fn nodes(ranks: &dyn Bootstrap) -> Result<Vec<u32>, BootstrapError> {
     (0..ranks.world()).map(|rank| ranks.node_of(rank)).collect()
 }
 
+fn other_build(rank: u32, peer: u32, theirs: &Build) -> ExecutorError {
+    let (own, theirs) = (Build::own().to_string(), theirs.to_string());
+    ExecutorError::Build { rank, own, peer, theirs }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranks_of_different_versions_say_both() {
+        let mut ends = in_process_with(&["this"; 2], Duration::from_secs(60)).unwrap();
+        let other = ends.remove(1);
+        // As a rank greets whose version has another number.
+        let mut blob = crate::shared::LAYOUT_VERSION.to_le_bytes().to_vec();
+        blob.extend(b"\x0699.1.0, and what else it says");
+        let greets = other.exchange_begin(&blob).unwrap();
+        let greeted = Join::begin(ends.remove(0), &host().unwrap(), &Options::default()).unwrap();
+        let error = greeted.probe().map(drop).unwrap_err().to_string();
+        drop(greets);
+        let own = Build::own();
+        assert_eq!(
+            error,
+            format!(
+                "cannot form a communicator: rank 1 runs Antiphon 99.1.0 (layout {}), and rank 0 {own}; install the same build of \
+                 Antiphon on every rank",
+                own.layout
+            )
+        );
+    }
 
     #[test]
     fn who_waits_for_a_peers_memory_hears_what_breaks_the_communicator() {

@@ -61,6 +61,9 @@ impl ExecutorError {
                 E::Reach { rank: name(rank), seq, plan, peer: name(peer), what, errno }
             }
             E::Layout { what, peer, found } => E::Layout { what, peer: name(peer), found },
+            E::Build { rank, own, peer, theirs } => {
+                E::Build { rank: name(rank), own, peer: name(peer), theirs }
+            }
             E::Wire { source: W::Lost { wire, peer, reason } } => {
                 E::Wire { source: W::Lost { wire, peer: name(peer), reason } }
             }
@@ -189,6 +192,7 @@ mod tests {
             ExecutorError::Aborted { by: 1, reason: text(), doing: doing() },
             ExecutorError::Reach { rank: 0, seq: 1, plan: text(), peer: 1, what: "read", errno: 1 },
             ExecutorError::Layout { what: "page", peer: 1, found: text() },
+            ExecutorError::Build { rank: 0, own: text(), peer: 1, theirs: text() },
             BootstrapError::Timeout { doing: "exchange", limit, missing: vec![name(0), name(1)] }
                 .into(),
             BootstrapError::PeerLeft { doing: "exchange", peer: name(1) }.into(),

@@ -15,7 +15,7 @@ use verdicts::VerdictTable;
 
 /// Version of every layout in this module, and of what ranks tell each other first; a change to any of them is a new
 /// version.
-pub const LAYOUT_VERSION: u64 = 11;
+pub const LAYOUT_VERSION: u64 = 12;
 
 /// An atomic alone on its cache line, so that writers of neighbours do not disturb its reader.
 #[repr(C, align(64))]

@@ -4,6 +4,30 @@ use crate::fingerprint::fingerprint;
 use crate::gpu::neighbours::RankDevice;
 use crate::shared::LAYOUT_VERSION;
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+
+/// Words of a greeting of this layout.
+const WORDS: usize = 14;
+/// The longest name of a version that another build is believed to have.
+const LONGEST_VERSION: usize = 64;
+
+/// What a build is told apart by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Build {
+    /// The version of the package; empty of builds that do not say it.
+    pub(super) version: String,
+    /// That of what ranks share and tell each other.
+    pub(super) layout: u64,
+}
+
+/// Why a greeting cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unread {
+    /// It is of another build.
+    Other(Build),
+    /// It is no greeting.
+    Garbled,
+}
 
 /// What ranks tell each other first.
 pub(super) struct Greeting {
@@ -86,14 +110,48 @@ impl Crowds {
     }
 }
 
+impl Build {
+    pub(super) fn own() -> Self {
+        Build { version: env!("CARGO_PKG_VERSION").to_owned(), layout: LAYOUT_VERSION }
+    }
+
+    /// The front of every greeting, which stays the same in all versions: the layout, then the length of the version's name, and
+    /// that name.
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = self.layout.to_le_bytes().to_vec();
+        bytes.push(self.version.len() as u8);
+        bytes.extend(self.version.as_bytes());
+        bytes
+    }
+
+    /// The build of a greeting's sender, and what follows it; `None` if there is not even a layout.
+    fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (layout, rest) = bytes.split_first_chunk()?;
+        let named = rest.split_first().and_then(|(&length, rest)| {
+            let (name, rest) = rest.split_at_checked(length.into())?;
+            let is_name = name.len() <= LONGEST_VERSION && name.iter().all(u8::is_ascii_graphic);
+            is_name.then(|| (String::from_utf8_lossy(name).into_owned(), rest))
+        });
+        // Early builds had other words here.
+        let (version, rest) = named.unwrap_or_default();
+        Some((Build { version, layout: u64::from_le_bytes(*layout) }, rest))
+    }
+}
+
+impl fmt::Display for Build {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let version = if self.version.is_empty() { "of an early version" } else { &self.version };
+        write!(f, "Antiphon {version} (layout {})", self.layout)
+    }
+}
+
 impl Greeting {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
+        let mut bytes = Build::own().encode();
         let Greeting { page, mirrors, token, tuning, installed, machine, cores, device, .. } = self;
         let [what, place, low, high] = device.to_words();
         let numbers = cores.numbers.len() as u64;
-        let words = [
-            LAYOUT_VERSION,
+        let words: [u64; WORDS] = [
             *page,
             *mirrors,
             self.pid.into(),
@@ -117,13 +175,22 @@ impl Greeting {
         bytes
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (head, rest) = bytes.split_first_chunk::<120>()?;
-        let words: [u64; 15] = std::array::from_fn(|word| {
+    /// # Errors
+    /// Which other build it is of, or that it is none.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, Unread> {
+        let (build, rest) = Build::decode(bytes).ok_or(Unread::Garbled)?;
+        if build != Build::own() {
+            return Err(Unread::Other(build));
+        }
+        Self::of_this_build(rest).ok_or(Unread::Garbled)
+    }
+
+    fn of_this_build(bytes: &[u8]) -> Option<Self> {
+        let (head, rest) = bytes.split_first_chunk::<{ 8 * WORDS }>()?;
+        let words: [u64; WORDS] = std::array::from_fn(|word| {
             u64::from_le_bytes(std::array::from_fn(|byte| head[8 * word + byte]))
         });
         let [
-            LAYOUT_VERSION,
             page,
             mirrors,
             pid,
@@ -138,10 +205,7 @@ impl Greeting {
             low,
             high,
             numbers,
-        ] = words
-        else {
-            return None;
-        };
+        ] = words;
         let (numbers, names) =
             rest.split_at_checked(usize::try_from(numbers).ok()?.checked_mul(8)?)?;
         let numbers =
@@ -171,4 +235,34 @@ impl Greeting {
 pub(super) fn machine() -> u64 {
     let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     fingerprint(&id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_greeting_of_another_build_says_which() {
+        let own = Build::own();
+        let layout = own.layout + 1;
+        for other in
+            [Build { layout, ..own.clone() }, Build { version: "99.1.0".to_owned(), ..own }]
+        {
+            let read = Greeting::decode(&other.encode()).err();
+            assert_eq!(read, Some(Unread::Other(other)));
+        }
+    }
+
+    #[test]
+    fn bytes_of_early_builds_and_of_nobody_are_no_version() {
+        // A layout, and then words, as greetings began that did not say the version.
+        let early: Vec<u8> = [11_u64, 3, 0, 4711].into_iter().flat_map(u64::to_le_bytes).collect();
+        let Some(Unread::Other(build)) = Greeting::decode(&early).err() else {
+            panic!("a greeting of layout 11 was read");
+        };
+        assert_eq!(build.to_string(), "Antiphon of an early version (layout 11)");
+        let front = Build::own().encode();
+        assert_eq!(Greeting::decode(&front[..7]).err(), Some(Unread::Garbled));
+        assert_eq!(Greeting::decode(&front).err(), Some(Unread::Garbled));
+    }
 }
