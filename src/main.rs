@@ -2,6 +2,7 @@
 
 mod cli;
 
+use antiphon::hal::log_line;
 use clap::Parser;
 use std::io::Write;
 use std::process::ExitCode;
@@ -29,7 +30,9 @@ fn main() -> ExitCode {
     }
     let mut logger = env_logger::Builder::new();
     logger.filter_level(log::LevelFilter::Warn).filter_module(DOOR, log::LevelFilter::Off);
-    logger.parse_env(LOG).init();
+    logger.parse_env(LOG);
+    logger.format(|out, record| out.write_all(log_line(record.level(), record.args()).as_bytes()));
+    logger.init();
     match cli::execute(cli::Cli::parse()) {
         Ok(code) => code,
         Err(error) => {

@@ -167,3 +167,26 @@ fn a_tuning_that_was_killed_goes_on_where_it_was() {
     assert!(further.contains_key(&next), "{next:?}: {further:?}");
     assert!(known.iter().all(|(call, times)| further.get(call) == Some(times)), "{further:?}");
 }
+
+/// The command says what it warns of as the libraries do: with the time, the host and the process in front.
+#[test]
+fn a_warning_says_when_and_in_which_process() {
+    let folder = Folder::new(env!("CARGO_TARGET_TMPDIR"), "warning").unwrap();
+    let table = folder.join("tuning.json");
+    std::fs::write(&table, "no table").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
+    command.args(["explain", "allreduce", "--ranks", "2", "--size", "16K"]);
+    command
+        .env("ANTIPHON_TUNING", &table)
+        .env("ANTIPHON_INSTALLED", "off")
+        .env_remove("ANTIPHON_LOG");
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = child.id().to_string();
+    let said = lossy(&child.wait_with_output().unwrap().stderr);
+    let line = said.lines().find(|line| line.contains("cannot read a tuning table"));
+    let words: Vec<&str> = line.unwrap_or_else(|| panic!("{said}")).splitn(5, ' ').collect();
+    let form = words[0].replace(|c: char| c.is_ascii_digit(), "0");
+    assert_eq!(form, "0000-00-00T00:00:00.000Z", "{said}");
+    assert_eq!(words[2..4], [pid.as_str(), "WARN"], "{said}");
+    assert!(words[4].starts_with(&table.display().to_string()), "{said}");
+}

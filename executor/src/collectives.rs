@@ -135,7 +135,7 @@ fn warn_of_tuning(communicator: &Communicator) {
     if let Some(why) = communicator.shared.tuning.passed_over(ranks).filter(|_| rank == 0) {
         WARNED.call_once(|| {
             log::warn!(
-                "no call of these {ranks} ranks is decided by the tuning table: {why}; ANTIPHON_TUNING=off is for none"
+                "rank {rank}: no call of these {ranks} ranks is decided by the tuning table: {why}; ANTIPHON_TUNING=off is for none"
             );
         });
     }
@@ -147,7 +147,7 @@ fn warn_of_nodes(communicator: &Communicator, nodes: &[u32]) {
     if communicator.rank() == 0 && even(nodes).is_none() {
         WARNED.call_once(|| {
             log::warn!(
-                "each of {} ranks counts as a node of its own, which is slower, since they are on nodes {nodes:?}; start consecutive \
+                "rank 0: each of {} ranks counts as a node of its own, which is slower, since they are on nodes {nodes:?}; start consecutive \
                  ranks on each node, and equally many (for mpirun: --map-by ppr:N:node)",
                 nodes.len()
             );

@@ -139,7 +139,7 @@ impl<'a> Call<'a> {
             rank,
         };
         counts.check(&fit).map_err(error)?;
-        plan.scope().admit_blocks(plan, counts.places(&fit))
+        plan.scope().admit_blocks(plan, rank, counts.places(&fit))
     }
 
     /// Whether input and output have memory in common.

@@ -121,10 +121,10 @@ impl LoadedPlan {
     }
 
     /// Says once that a proven plan runs where its buffers lie otherwise than it was proven.
-    pub(crate) fn warn_of_place(&self, place: &str) {
+    pub(crate) fn warn_of_place(&self, rank: u32, place: &str) {
         if self.verdict == Verdict::Proven && !self.warned.swap(true, Ordering::Relaxed) {
             log::warn!(
-                "plan `{}` runs {place}, and is proven for calls that do not: nobody looked whether it is right there",
+                "rank {rank}: plan `{}` runs {place}, and is proven for calls that do not: nobody looked whether it is right there",
                 self.name()
             );
         }

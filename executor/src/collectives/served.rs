@@ -246,7 +246,9 @@ impl Service {
                 Candidate::Installed(plan) => {
                     match self.registered(executor, plan, Some(plan.name())) {
                         // As any rank finds that has the plan, and all have it.
-                        Err(error @ ExecutorError::Refuted { .. }) => self.leave_out(plan, &error),
+                        Err(error @ ExecutorError::Refuted { .. }) => {
+                            self.leave_out(executor.communicator().rank(), plan, &error);
+                        }
                         served => break served.map_err(|error| error.of_installed(plan.name()))?,
                     }
                 }
@@ -265,8 +267,8 @@ impl Service {
     }
 
     /// An installed plan serves no call, whatever it was when it was installed.
-    fn leave_out(&self, plan: &RegisteredPlan, error: &ExecutorError) {
-        log::warn!("the installed plan `{}` serves nothing: {error}", plan.name());
+    fn leave_out(&self, rank: u32, plan: &RegisteredPlan, error: &ExecutorError) {
+        log::warn!("rank {rank}: the installed plan `{}` serves nothing: {error}", plan.name());
         let mut installed = lock(&self.installed);
         *installed = installed.without(plan.name(), &error.to_string());
     }

@@ -105,8 +105,9 @@ impl Drop for Other {
         // Dropping the last handle waits for its launches, which may wait for this rank's: so another thread does it.
         if let Some(last) = self.0.take().and_then(Arc::into_inner) {
             let named = std::thread::Builder::new().name("antiphon-leaves".to_owned());
+            let rank = last.rank;
             if let Err(error) = named.spawn(move || drop(last)) {
-                log::warn!("a rank leaves on another's thread: {error}");
+                log::warn!("rank {rank} leaves on another's thread: {error}");
             }
         }
     }

@@ -285,8 +285,9 @@ impl Ports {
     ) -> Result<(), WireError> {
         let lost = Arc::new(OnceLock::new());
         let note = Arc::clone(&lost);
+        let rank = self.rank;
         let lose = move |error: &WireError| {
-            debug!("{error}");
+            debug!("rank {rank}: {error}");
             note.get_or_init(|| (Instant::now(), error.clone()));
         };
         let telling = Arc::new(Telling::new(self.rank, Arc::clone(&self.completed)));

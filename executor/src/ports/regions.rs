@@ -47,6 +47,7 @@ impl OwnRegion {
 
 /// Registers a memory with a wire; `None` if the wire does not take it, and need not.
 fn register(
+    rank: u32,
     lent: &Arc<Lent>,
     may_lack: bool,
     wire: &dyn Wire,
@@ -58,7 +59,7 @@ fn register(
         Ok(registration) => Ok(Some(registration)),
         Err(error) if may_lack => {
             let (bytes, name) = (lent.len(), wire.name());
-            debug!("{bytes} bytes of a GPU are staged over the wire {name}: {error}");
+            debug!("rank {rank}: {bytes} bytes of a GPU are staged over the wire {name}: {error}");
             Ok(None)
         }
         Err(error) => Err(error),
@@ -114,7 +115,7 @@ impl Ports {
         let mut region = OwnRegion::new(memory, may_lack);
         let mut said = Vec::new();
         for wire in used {
-            let registered = register(&region.lent, may_lack, &*self.wires[wire]);
+            let registered = register(self.rank, &region.lent, may_lack, &*self.wires[wire]);
             let registered = registered.map_err(|source| {
                 let (saw, allowed) = (source.to_string(), "memory that wires can register");
                 ExecutorError::Argument { what: "use a buffer with port channels", saw, allowed }
@@ -147,7 +148,7 @@ impl Ports {
             lacks.map(|(&id, own)| (id, Arc::clone(&own.lent), own.may_lack)).collect()
         };
         for (id, lent, may_lack) in lacking {
-            let registered = register(&lent, may_lack, &*self.wires[wire])?;
+            let registered = register(self.rank, &lent, may_lack, &*self.wires[wire])?;
             // Nothing is taken away meanwhile.
             if let (Some(registration), Some(own)) =
                 (registered, self.state().own.regions.get_mut(&id))

@@ -83,7 +83,7 @@ impl Scope {
             (true, false) if !call.is_empty() && !self.has_one(plan, rank) => Some("out of place"),
             _ => None,
         };
-        other.map_or(Ok(()), |place| self.admit_place(plan, place))
+        other.map_or(Ok(()), |place| self.admit_place(plan, rank, place))
     }
 
     /// Whether a call may be made of whose runtime blocks some lie in place (`own`), or some `elsewhere`: not if its plan is
@@ -94,6 +94,7 @@ impl Scope {
     pub fn admit_blocks(
         self,
         plan: &LoadedPlan,
+        rank: u32,
         [own, elsewhere]: [bool; 2],
     ) -> Result<(), ExecutorError> {
         if !plan.layout().in_place || !elsewhere || *plan.verdict() == Verdict::NotVerified {
@@ -106,11 +107,11 @@ impl Scope {
                 allowed: "all blocks that are sent in place, or none of them",
             });
         }
-        self.admit_place(plan, "out of place")
+        self.admit_place(plan, rank, "out of place")
     }
 
     /// Refuses a plan in this place, for which it is not written, if it is known to be wrong there. Warns if nothing is known.
-    fn admit_place(self, plan: &LoadedPlan, place: &str) -> Result<(), ExecutorError> {
+    fn admit_place(self, plan: &LoadedPlan, rank: u32, place: &str) -> Result<(), ExecutorError> {
         // With a root, or runtime sizes, each rank is in place or not as it likes: a plan that is right with all ranks in the
         // other place need not be right with some.
         let mixed =
@@ -126,7 +127,7 @@ impl Scope {
                 },
             }),
             None => {
-                plan.warn_of_place(place);
+                plan.warn_of_place(rank, place);
                 Ok(())
             }
             Some(true) => Ok(()),

@@ -1,5 +1,9 @@
 //! Says failures on standard error, since many clients show no more of a failure than the text of its result.
 
+#[path = "../../../hal/src/log_line.rs"]
+mod log_line;
+
+use log_line::log_line;
 use std::io::Write;
 
 /// NCCL's variable that says what to tell there.
@@ -49,7 +53,7 @@ pub fn say(function: &str, text: &str) {
     let variable = |name| std::env::var(name).unwrap_or_default();
     if let Some(level) = Level::of(&variable(NCCL_VARIABLE), &variable(LOG_VARIABLE)) {
         // At once: other processes may write there, too.
-        let line = format!("[{} {NAME}] {function}: {text}\n", level.name());
+        let line = log_line(level.name(), format_args!("{function}: {text}"));
         // If the write fails, nobody reads this, and nobody could be told.
         let _ = std::io::stderr().write_all(line.as_bytes());
     }

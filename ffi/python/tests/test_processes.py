@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import pathlib
+import re
 import secrets
 import socket
 import subprocess
@@ -10,7 +11,7 @@ import sys
 import textwrap
 
 import pytest
-from ranks import processes
+from ranks import outcomes, processes
 
 import antiphon
 from antiphon.errors import AntiphonError
@@ -416,3 +417,12 @@ def test_the_package_imports_no_numpy(tmp_path):
     """
     (out,) = on_processes(1, code, tmp_path)
     assert out == "False True\n"
+
+
+def test_a_warning_says_when_where_and_in_which_process(tmp_path):
+    (tmp_path / "rank.py").write_text(textwrap.dedent(SUM) + "import os\nprint(os.getpid())\n")
+    for status, out, err in outcomes(2, ["rank.py"], tmp_path, ANTIPHON_REPRODUCIBLE="yes", ANTIPHON_LOG="warn"):
+        assert status == 0, err
+        pid = out.split()[-1]
+        form = rf"\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{{3}}Z \S+ {pid} WARN ANTIPHON_REPRODUCIBLE does nothing: .*"
+        assert any(re.fullmatch(form, line) for line in err.splitlines()), err

@@ -111,12 +111,12 @@ impl Parted {
     }
 }
 
-/// Warns, once in this process, that ranks of one node count as on different ones, which is slower.
+/// Has rank 0 warn, once in this process, that ranks of one node count as on different ones, which is slower.
 fn warn(apart: &str) {
     static WARNED: Once = Once::new();
     WARNED.call_once(|| {
         log::warn!(
-            "{apart}: they count as on different nodes, and what goes between them goes over a wire, by way of the host's memory"
+            "rank 0: {apart}: they count as on different nodes, and what goes between them goes over a wire, by way of the host's memory"
         );
     });
 }

@@ -51,7 +51,7 @@ impl Installed {
                     let why = format!("it cannot be loaded on rank {rank}: {why}");
                     if rank == own {
                         log::warn!(
-                            "the installed plan `{plan}` serves nothing on this communicator: {why}; `antiphon install --remove {plan}` removes it"
+                            "rank {own}: the installed plan `{plan}` serves nothing on this communicator: {why}; `antiphon install --remove {plan}` removes it"
                         );
                     }
                     left = left.without(plan, &why);

@@ -1,7 +1,10 @@
 //! What only the ranks of a job know.
 
 use std::fmt;
+use std::io::Write;
 use std::sync::Once;
+
+use antiphon_hal::log_line;
 
 use crate::error::{BootstrapError, Result};
 use crate::key::{keyed, spread};
@@ -68,9 +71,12 @@ impl Secret {
         static WARNED: Once = Once::new();
         if self.open {
             WARNED.call_once(|| {
-                eprintln!(
-                    "antiphon: warning: this job has no secret: whoever reaches its ports can join it and control it"
+                let line = log_line(
+                    "WARN",
+                    "this job has no secret: whoever reaches its ports can join it and control it",
                 );
+                // If the write fails, nobody reads this.
+                let _ = std::io::stderr().write_all(line.as_bytes());
             });
         }
     }
