@@ -153,6 +153,7 @@ fn programs(language: Language) -> Vec<Program> {
     match language {
         Language::C => {
             programs.push(Program::new("examples/c/all_reduce.c", says).on_ranks(2));
+            programs.push(Program::new("examples/c/overlap.c", says).on_ranks(2));
         }
         Language::Cxx => {
             programs.push(Program::new("examples/c/client.cpp", says).with("2"));

@@ -54,6 +54,7 @@ RUNS = {
     "README.md: Ways in": Run(prints=("1.0\n", "1.0\n")),
     "ffi/python/README.md: antiphon": Run(after="assert (x == 2).all() and (y == 2).all()\n"),
     "docs/python.md: Five minutes": Run(prints=("0 3.0\n", "1 3.0\n")),
+    "docs/python.md: Computing meanwhile": Run(before=TWO, prints=("2.0 0\n", "2.0 0\n")),
     "docs/python.md: Plans": Run(
         before=TWO + "send, receive = np.full(500, communicator.rank, 'float32'), np.zeros(1000, 'float32')\n",
         after="assert (receive == np.repeat([0, 1], 500)).all()\n",
