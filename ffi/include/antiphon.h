@@ -30,7 +30,8 @@
 #define ANTIPHON_ANSWER_BYTES 1024
 
 /**
- * The major number of the binary interface: raised by every change that a compiled program may notice.
+ * The major number of the binary interface: raised when something of it changes or goes; from the first release on also when
+ * functions do something else that a compiled program may notice. docs/c.md, "Versions", has the policy.
  */
 #define ANTIPHON_ABI_MAJOR 1
 

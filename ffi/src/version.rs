@@ -3,7 +3,8 @@
 use crate::entry::entry_or;
 use std::ffi::{CStr, c_char};
 
-/// The major number of the binary interface: raised by every change that a compiled program may notice.
+/// The major number of the binary interface: raised when something of it changes or goes; from the first release on also when
+/// functions do something else that a compiled program may notice. docs/c.md, "Versions", has the policy.
 pub const ANTIPHON_ABI_MAJOR: u32 = 1;
 /// The minor number of the binary interface: raised by every addition.
 pub const ANTIPHON_ABI_MINOR: u32 = 14;
