@@ -405,8 +405,15 @@ impl Communicator {
         // This also ends all pairs on every rank, those that are formed and those that are being formed.
         self.shared.fail(self.failure().unwrap_or(aborted));
         self.shared.failure.give_up_forming(reason);
-        self.settle_pairs();
-        self.shared.settle();
+        self.settle_broken();
+    }
+
+    /// Waits until no thread works on launches of this rank that have failed, nor on its transfers of pairs that are broken.
+    pub(crate) fn settle_broken(&self) {
+        self.settle_broken_pairs();
+        if self.shared.failed() {
+            self.shared.settle();
+        }
     }
 
     /// Ends a pair that transfers go through when this communicator is broken.

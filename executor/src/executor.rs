@@ -375,15 +375,16 @@ impl Executor {
     /// # Errors
     /// The first error of the stream's launches since this was called last.
     pub fn synchronize(&self, stream: &Arc<dyn Stream>) -> Result<(), ExecutorError> {
-        stream.synchronize().map_err(own_error)?;
-        // A kernel that was ended early reports no error.
-        if self.communicator.shared.gpu.is_some() {
-            // And the proxy may still copy from and to the caller's buffers.
-            self.communicator.shared.check().inspect_err(|_| self.communicator.shared.settle())?;
-            self.communicator.settled_pair_failure().map_or(Ok(()), Err)
-        } else {
-            Ok(())
+        let ended = stream.synchronize().map_err(own_error);
+        let communicator = &self.communicator;
+        if communicator.shared.gpu.is_none() {
+            return ended;
         }
+        // A kernel that was ended early reports no error.
+        let ended = ended.and_then(|()| communicator.shared.check());
+        let ended = ended.and_then(|()| communicator.pair_failure().map_or(Ok(()), Err));
+        // And proxies may still copy from and to the caller's buffers.
+        ended.inspect_err(|_| communicator.settle_broken())
     }
 
     /// Launches a call on a device.

@@ -118,12 +118,14 @@ impl Collectives {
         let shared = &self.communicator().shared;
         gpu.check_coded_call(shared, &**queue, &check)?;
         // SAFETY: as this function's.
-        gpu.in_lane(shared, &**queue, || unsafe { self.enter(coded, Some(queue)) })?;
-        match stream {
-            // What the code put into the stream is no launch, so nothing else counts it.
+        let entered = gpu.in_lane(shared, &**queue, || unsafe { self.enter(coded, Some(queue)) });
+        // Also of code that has failed, which may have put something into the stream before.
+        let ended = match stream {
+            // It is no launch, so nothing else counts it.
             Some(_) => self.note_copy(&**queue),
             None => self.executor().synchronize(queue),
-        }
+        };
+        entered.and(ended)
     }
 
     /// Has all ranks meet on the host, and compare what they call.

@@ -193,27 +193,13 @@ impl Communicator {
     }
 
     /// What broke a pair.
-    pub(super) fn pair_failure(&self) -> Option<ExecutorError> {
-        self.broken_pair().map(|(error, _)| error)
-    }
-
-    /// What broke a pair, returned once nothing touches the buffers of the pair's callers any more.
-    pub(crate) fn settled_pair_failure(&self) -> Option<ExecutorError> {
-        let (error, pair) = self.broken_pair()?;
-        if let Some(pair) = pair {
-            pair.communicator().shared.settle();
-        }
-        Some(error)
-    }
-
-    /// What broke a pair, and the pair if it was formed.
-    fn broken_pair(&self) -> Option<(ExecutorError, Option<Collectives>)> {
+    pub(crate) fn pair_failure(&self) -> Option<ExecutorError> {
         lock(&self.shared.queues.pairs).iter().find_map(|(&way, pair)| match pair {
             Pair::Formed(pair) => {
                 let failure = pair.communicator().failure()?;
-                Some((Told::of(self, way).error(failure), Some(pair.clone())))
+                Some(Told::of(self, way).error(failure))
             }
-            Pair::Failed(error) => Some((error.clone(), None)),
+            Pair::Failed(error) => Some(error.clone()),
             Pair::Forming(_) => None,
         })
     }
@@ -228,14 +214,14 @@ impl Communicator {
         })
     }
 
-    /// After something has ended the transfers of this rank: waits until no thread works on one of them any more.
-    pub(crate) fn settle_pairs(&self) {
-        let formed = |pair: &Pair| match pair {
-            Pair::Formed(pair) => Some(pair.clone()),
-            Pair::Forming(_) | Pair::Failed(_) => None,
+    /// Waits until no thread works on a transfer of a broken pair any more.
+    pub(crate) fn settle_broken_pairs(&self) {
+        let broken = |pair: &Pair| match pair {
+            Pair::Formed(pair) if pair.communicator().shared.failed() => Some(pair.clone()),
+            _ => None,
         };
-        let formed: Vec<_> = lock(&self.shared.queues.pairs).values().filter_map(formed).collect();
-        formed.iter().for_each(|pair| pair.communicator().shared.settle());
+        let broken: Vec<_> = lock(&self.shared.queues.pairs).values().filter_map(broken).collect();
+        broken.iter().for_each(|pair| pair.communicator().shared.settle());
     }
 }
 

@@ -271,9 +271,9 @@ impl Queued {
     ///
     /// # Errors
     /// The first failure.
-    pub fn wait(self) -> Result<(), ExecutorError> {
-        let mut error = self.error;
-        for Wait { executor, stream, transfers } in &self.waits {
+    pub fn wait(mut self) -> Result<(), ExecutorError> {
+        let mut error = self.error.take();
+        for Wait { executor, stream, transfers } in &std::mem::take(&mut self.waits) {
             let failed = executor.synchronize(stream).err();
             error = error.or(failed.map(|error| match transfers {
                 Some(told) => told.error(error),
@@ -281,6 +281,17 @@ impl Queued {
             }));
         }
         error.map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Queued {
+    /// After a panic, too, as code that is called may, the caller has its buffers back.
+    fn drop(&mut self) {
+        for Wait { executor, stream, .. } in &self.waits {
+            if let Err(error) = executor.synchronize(stream) {
+                log::warn!("calls of a group that panicked have failed: {error}");
+            }
+        }
     }
 }
 

@@ -47,8 +47,12 @@ impl Executor {
         if let Some(gpu) = &self.communicator.shared.gpu {
             let stream = gpu.own_stream()?;
             // SAFETY: as this function's.
-            unsafe { self.launch(gpu, order, call, &stream)? };
-            return self.synchronize(&stream);
+            let launched = unsafe { self.launch(gpu, order, call, &stream) };
+            // The kernel of a launch that has failed may be in the stream, with the caller's buffers.
+            if launched.is_ok() || self.communicator.shared.failed() {
+                return launched.and(self.synchronize(&stream));
+            }
+            return launched;
         }
         // SAFETY: as this function's.
         unsafe { self.run_asked(call, None) }

@@ -113,6 +113,16 @@ pub enum Reader<'a> {
     Graph(&'a dyn Stream),
 }
 
+/// Peers whose ends of a launch this rank's end of it waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    Nobody,
+    /// Those that may write to staging to the end: the results are copied from there.
+    LateWriters,
+    /// All that touch the rank's buffers: nobody has proven that they are done with them before.
+    Guests,
+}
+
 /// What one launch adds to its context.
 pub struct PerLaunch {
     /// The send buffer.
@@ -123,8 +133,8 @@ pub struct PerLaunch {
     pub fingerprint: u64,
     /// The number of the launch among those of the context; 0 for one that is recorded into a graph.
     pub number: u64,
-    /// Peers that write this rank's buffers to the end are waited for.
-    pub late: bool,
+    /// Whom its end waits for.
+    pub awaited: Awaited,
     /// Where this rank's runtime blocks are, in a plan that has such.
     pub blocks: Option<Arc<Words>>,
 }
@@ -343,6 +353,11 @@ impl Context {
         let list = |(start, _): (u64, u32)| own(self.own_shape.lists + start);
         let (tables, sizes) = sized;
         let table = |place: u64| at(&*tables.memory, place);
+        let late = match per_launch.awaited {
+            Awaited::Nobody => (0, 0),
+            Awaited::LateWriters => self.lists.late,
+            Awaited::Guests => self.lists.readers,
+        };
         let behind = if tables.silent { self.lists.behind_silent } else { self.lists.behind };
         Launch {
             blocks: at(&*compiled.memory, 0),
@@ -378,7 +393,7 @@ impl Context {
             regions: Address(gpu.peers.tables.address()),
             readers: list(self.lists.readers),
             behind: list(behind),
-            late: list(self.lists.late),
+            late: list(late),
             progress: pinned(self.pinned_shape.progress),
             marks: pinned(self.pinned_shape.marks),
             stop: Address(gpu.peers.stop_word.address()),
@@ -397,7 +412,7 @@ impl Context {
             world: shared.world,
             reader_count: self.lists.readers.1,
             behind_count: behind.1,
-            late_count: if per_launch.late { self.lists.late.1 } else { 0 },
+            late_count: late.1,
             own_block_count: if per_launch.blocks.is_some() { self.own_blocks() } else { 0 },
             link_count: self
                 .queue

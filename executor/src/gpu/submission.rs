@@ -3,7 +3,7 @@
 use super::buffers::Buffers;
 use super::calls::Shown;
 use super::compiled::KernelKind;
-use super::context::{Called, Context, PerLaunch, Reader};
+use super::context::{Awaited, Called, Context, PerLaunch, Reader};
 use super::words::Words;
 use super::{Gpu, Recent};
 use crate::communicator::{CallSeries, Lane, Shared};
@@ -77,6 +77,14 @@ pub struct Ready {
     blocks: Option<Arc<Words>>,
     /// What it is, to the kernels of peers.
     fingerprint: u64,
+    /// Whom its end waits for.
+    awaited: Awaited,
+}
+
+/// Whether a launch that is ready may be put into its stream. Its making may have taken as long as the time limit: what it reads and
+/// writes of peers is their callers' again if the communicator has failed meanwhile.
+pub(super) fn may_launch(shared: &Shared, recorded: bool) -> Result<(), ExecutorError> {
+    if recorded { Ok(()) } else { shared.check() }
 }
 
 impl Gpu {
@@ -104,6 +112,7 @@ impl Gpu {
             lane.enter(target).map_err(lacking)?;
         }
         let launching = self.underway.launching();
+        may_launch(shared, ready.recorded)?;
         let number = self.number(shared, recent, call, ready.recorded);
         let launch = self.kernel_parameter(shared, recent, &ready, number);
         let sent = (&ready.buffers, stream);
@@ -177,7 +186,12 @@ impl Gpu {
             shared.check()?;
         }
         let fingerprint = call.fingerprint(recent.fingerprint);
-        Ok(Ready { recorded, buffers, blocks, fingerprint })
+        let awaited = match buffers.copies_back() {
+            _ if !call.plan.keeps_to_itself(call.shares()) => Awaited::Guests,
+            true => Awaited::LateWriters,
+            false => Awaited::Nobody,
+        };
+        Ok(Ready { recorded, buffers, blocks, fingerprint, awaited })
     }
 
     /// Numbers a launch, 0 for one that is recorded. After all that may be refused: the peers count on a launch that has a
@@ -212,7 +226,7 @@ impl Gpu {
             output: ready.buffers.output,
             fingerprint: ready.fingerprint,
             number,
-            late: ready.buffers.copies_back(),
+            awaited: ready.awaited,
             blocks: ready.blocks.clone(),
         };
         let sized = (&*recent.tables, recent.shape.sizes);

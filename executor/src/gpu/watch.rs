@@ -285,7 +285,10 @@ impl<'a> Begun<'a> {
             false => shared.ports.lost(*peer).is_some() && !over(*peer),
         };
         let awaited = |(block, place): (u32, Where)| match place {
-            Where::Arena(peer) | Where::Descriptor(peer) | Where::Region(peer) => Some(peer),
+            Where::Arena(peer)
+            | Where::Descriptor(peer)
+            | Where::Region(peer)
+            | Where::Completion(peer) => Some(peer),
             Where::Packets(_) => {
                 context.plan.uses(shared.rank).packet_writers.iter().copied().find(left)
             }
@@ -378,7 +381,9 @@ fn describe(
         Where::Arena(peer) => format!("for rank {peer} to make its first launch of the plan"),
         Where::Descriptor(peer) => format!("for rank {peer} to enter the launch"),
         Where::Region(peer) => format!("for memory of rank {peer} to be mapped"),
-        Where::Completion(peer) => format!("for rank {peer} to complete an earlier launch"),
+        Where::Completion(peer) => {
+            format!("for rank {peer} to complete an earlier launch, or its part of this one")
+        }
         Where::Mismatch(peer) => format!("(rank {peer} called something else)"),
         Where::Unequal(_) => "(runtime blocks of different lengths)".to_owned(),
         Where::Closed(_) => "(the proxy has ended)".to_owned(),

@@ -117,6 +117,78 @@ fn launches_that_begin_after_an_abort_are_over_at_once() {
 }
 
 #[test]
+fn a_launch_that_is_not_proven_ends_behind_whoever_reads_its_buffers() {
+    let test = "ends::a_launch_that_is_not_proven_ends_behind_whoever_reads_its_buffers";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    const LONG: u64 = 128 << 20;
+    on_threads(2, &options().with_verification(false), |rank| {
+        let caller = Caller::new(&rank, &pulls_and(false));
+        let copied = |to: *mut u8, from: *const u8, bytes: u64| {
+            // SAFETY: both are as long, and live until the stream is idle.
+            let copied = unsafe { caller.stream.copy(to, from, bytes) };
+            let _ = copied.unwrap();
+        };
+        let values = |value: u32| vec![value; BYTES as usize / 4];
+        let fill = |value: u32| {
+            let values = values(value);
+            copied(caller.input.address(), values.as_ptr().cast(), BYTES);
+            caller.synchronize().unwrap();
+        };
+        fill(7);
+        let long = [(); 2].map(|()| rank.allocate(LONG).unwrap());
+        rank.barrier().unwrap();
+        if rank.rank() == 0 {
+            caller.execute().unwrap();
+            caller.synchronize().unwrap();
+            // The call is over: its buffers are the caller's.
+            fill(9);
+        } else {
+            copied(long[0].address(), long[1].address().cast_const(), LONG);
+            caller.execute().unwrap();
+            let mut read = values(0);
+            copied(read.as_mut_ptr().cast(), caller.output.address().cast_const(), BYTES);
+            caller.synchronize().unwrap();
+            assert_eq!(read, values(7));
+        }
+        rank.barrier().unwrap();
+    });
+}
+
+#[test]
+fn a_launch_that_is_being_made_at_an_abort_is_not_put_into_its_stream() {
+    let test = "ends::a_launch_that_is_being_made_at_an_abort_is_not_put_into_its_stream";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    listen();
+    on_threads(2, &options().with_verification(false), |rank| {
+        if rank.rank() == 0 {
+            await_failure(&rank);
+        } else {
+            let [waits, comes_late] =
+                [pushes(), sends_packets()].map(|plan| Caller::new(&rank, &plan));
+            waits.execute().unwrap();
+            let said = "code is loaded once no launch is under way";
+            let launched = std::thread::scope(|scope| {
+                let launched = scope.spawn(|| comes_late.execute());
+                let began = Instant::now();
+                while heard(said) == 0 {
+                    // Kernels of simulated devices may be compiled first.
+                    assert!(began.elapsed() < Duration::from_secs(180), "its kernel is there");
+                    std::thread::yield_now();
+                }
+                rank.abort("enough");
+                launched.join().unwrap()
+            });
+            assert!(matches!(launched, Err(ExecutorError::Aborted { .. })), "{launched:?}");
+            assert!(waits.synchronize().is_err(), "a launch that was ended is not complete");
+        }
+    });
+}
+
+#[test]
 fn a_device_that_fails_ends_its_communicators_with_the_drivers_error() {
     let test = "ends::a_device_that_fails_ends_its_communicators_with_the_drivers_error";
     let Some(simulated) = beside_cuda(test) else { return };

@@ -302,7 +302,7 @@ impl Inner {
                 return;
             }
             if self.peers.stop_word.first().load(Ordering::Acquire) != 0 {
-                return self.stop();
+                return self.stop_with_wires();
             }
             all.append(&mut lock(&self.news));
             let mut moved = match self.look_at_wires(&mut told) {
@@ -349,10 +349,19 @@ impl Inner {
         links.iter().for_each(|link| link.link().stop());
     }
 
+    /// The same of a communicator that is broken. Peers whose transfers go straight to this rank's memory may not have heard of it,
+    /// and whoever waits by the stream alone has the buffers back soon.
+    fn stop_with_wires(&self) {
+        self.stop();
+        if let Some(shared) = self.shared.upgrade() {
+            shared.ports.stop();
+        }
+    }
+
     /// A transfer cannot be carried out: the communicator is broken, unless it is already, or has ended.
     fn fail(&self, peer: u32, reason: String) {
         let ended = self.ended.load(Ordering::Acquire);
-        self.stop();
+        self.stop_with_wires();
         let Some(shared) = self.shared.upgrade().filter(|_| !ended) else { return };
         shared.end(ExecutorError::Link { peer, reason, doing: Doing::default() });
     }
