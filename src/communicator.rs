@@ -85,8 +85,8 @@ impl Communicator {
     }
 
     /// This process's end of the group whose processes a launcher started (torchrun, `mpirun`, `srun`), or that
-    /// `ANTIPHON_RANK`, `ANTIPHON_WORLD` and `ANTIPHON_COMM_ID` describe. Waits until all ranks have come, for two minutes
-    /// unless `ANTIPHON_TIMEOUT` says otherwise. Call it once in a process.
+    /// `ANTIPHON_RANK`, `ANTIPHON_WORLD` and `ANTIPHON_COMM_ID` describe; for a single rank `ANTIPHON_WORLD=1` is enough. Waits
+    /// until all ranks have come, for two minutes unless `ANTIPHON_TIMEOUT` says otherwise. Call it once in a process.
     ///
     /// # Errors
     /// What the environment lacks; a rank that did not come in time, and whatever else forming the group reports.

@@ -176,7 +176,7 @@ pub unsafe extern "C" fn antiphon_communicator_create_at(
 }
 
 /// Joins the group whose ranks a launcher started (torchrun, mpirun, srun), or that the variables ANTIPHON_RANK,
-/// ANTIPHON_WORLD and ANTIPHON_COMM_ID describe. `config` may be null.
+/// ANTIPHON_WORLD and ANTIPHON_COMM_ID describe; ANTIPHON_WORLD=1 alone is a group of one rank. `config` may be null.
 ///
 /// It waits for the other ranks as long as ANTIPHON_TIMEOUT says; if that is not set, two minutes. Then it fails with
 /// ANTIPHON_RESULT_TIMEOUT or ANTIPHON_RESULT_RENDEZVOUS, and antiphon_last_error names the missing ranks as far as they are known. If

@@ -11,7 +11,7 @@ use super::progress::{Pace, Progress};
 use super::ranks::{self, Rank};
 use super::report::{Report, Start};
 use super::{CliError, MeasureArgs, measure};
-use antiphon::executor::launcher::Found;
+use antiphon::executor::launcher::{Found, VARIABLES};
 use antiphon::executor::selection::Devices;
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -25,12 +25,10 @@ pub fn find(args: &MeasureArgs, ranks: Option<u32>) -> Result<Option<Found>, Cli
         // One process is not a job that somebody started, but the ordinary command inside an allocation.
         Ok(found) if !args.launched => Ok(found.filter(|found| found.world > 1)),
         Ok(Some(found)) => Ok(Some(found)),
-        Ok(None) => Err(CliError::Usage(
-            "cannot be a rank of a launched job: saw none of the variables of torchrun (RANK, WORLD_SIZE, MASTER_ADDR), \
-             Open MPI (OMPI_COMM_WORLD_RANK), PMI (PMI_RANK) and Slurm (SLURM_PROCID); start the ranks by one of these, \
-             or set ANTIPHON_RANK, ANTIPHON_WORLD and ANTIPHON_COMM_ID"
-                .into(),
-        )),
+        Ok(None) => Err(CliError::Usage(format!(
+            "cannot be a rank of a launched job: saw none of {VARIABLES}; start the ranks by one of these, or set \
+             ANTIPHON_RANK, ANTIPHON_WORLD and ANTIPHON_COMM_ID"
+        ))),
         Err(error) => Err(CliError::Usage(format!(
             "{error}\n  (--processes starts the ranks here and asks no launcher)"
         ))),

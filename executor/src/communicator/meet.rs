@@ -9,8 +9,8 @@ use std::time::Duration;
 
 impl Communicator {
     /// This rank's end of the group whose ranks a launcher started (torchrun, `mpirun`, `srun`), or that
-    /// `ANTIPHON_RANK`, `ANTIPHON_WORLD` and `ANTIPHON_COMM_ID` describe. Call it once a process: see
-    /// [`launcher`](crate::launcher).
+    /// `ANTIPHON_RANK`, `ANTIPHON_WORLD` and `ANTIPHON_COMM_ID` describe; for a single rank `ANTIPHON_WORLD=1` is enough. Call it
+    /// once a process: see [`launcher`](crate::launcher).
     ///
     /// # Errors
     /// [`Launcher`](ExecutorError::Launcher) where the environment lacks something or says something impossible,
@@ -98,8 +98,9 @@ impl Communicator {
         let Some(found) = found else {
             return Err(ExecutorError::Argument {
                 what: "find this rank's place in a job",
-                saw: "none of the variables of torchrun, Open MPI, PMI and Slurm".to_owned(),
-                allowed: "ranks that one of these started, or with ANTIPHON_RANK, ANTIPHON_WORLD and ANTIPHON_COMM_ID",
+                saw: format!("none of {}", launcher::VARIABLES),
+                allowed: "ranks that one of these started, or with ANTIPHON_RANK, ANTIPHON_WORLD and ANTIPHON_COMM_ID; a job of one rank \
+                          takes ANTIPHON_WORLD=1 alone",
             });
         };
         // Of the wires: the meeting's is what was found.

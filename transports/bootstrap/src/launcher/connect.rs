@@ -26,6 +26,7 @@ impl Found {
             Meeting::Tcp { place, secret } => {
                 self.meet_across(place.clone(), secret.read()?, begun)
             }
+            Meeting::Alone => self.meet_here(unix::Rendezvous::unique()?, begun),
             Meeting::Pmi { descriptor, one_host: true } => {
                 let own = if self.rank == 0 { Some(unix::Rendezvous::unique()?) } else { None };
                 let address = pmi_wire::share(*descriptor, own.as_deref(), self.timeout)?;

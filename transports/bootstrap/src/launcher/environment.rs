@@ -59,11 +59,23 @@ impl Environment {
         names.iter().find_map(|name| self.get(name).map(|value| (*name, value)))
     }
 
+    /// What `read` makes of a variable, where it is set.
+    ///
+    /// # Errors
+    /// `Bad`, which says what is `allowed`, for a value of which it makes nothing.
+    pub fn read<T>(
+        &self,
+        name: &'static str,
+        allowed: &'static str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        read(value).map(Some).ok_or_else(|| LauncherError::bad(name, value, allowed))
+    }
+
     /// A number, where the variable is set.
     pub(super) fn number(&self, name: &'static str) -> Result<Option<u32>> {
-        let Some(value) = self.get(name) else { return Ok(None) };
-        let allowed = "a whole number below 4294967296";
-        value.parse().map(Some).map_err(|_| LauncherError::bad(name, value, allowed))
+        self.read(name, "a whole number below 4294967296", |value| value.parse().ok())
     }
 
     /// A number that has to be there because others of the launcher's variables are.
@@ -92,24 +104,7 @@ impl Environment {
     /// # Errors
     /// `Bad` for what is no time.
     pub fn timeout(&self) -> Result<Option<Duration>> {
-        const NAME: &str = "ANTIPHON_TIMEOUT";
-        let Some(value) = self.get(NAME) else { return Ok(None) };
-        let bad =
-            || LauncherError::bad(NAME, value, "a time such as 500ms, 60s, 2m or 60 (seconds)");
-        let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
-        let (number, unit) = value.split_at(digits);
-        let number: u64 = number.parse().map_err(|_| bad())?;
-        let milliseconds = match unit {
-            "ms" => 1,
-            "" | "s" => 1000,
-            "m" => 60_000,
-            _ => return Err(bad()),
-        };
-        match number.checked_mul(milliseconds) {
-            // A year: what is longer cannot be added to a clock safely everywhere.
-            Some(total @ 1..=31_536_000_000) => Ok(Some(Duration::from_millis(total))),
-            _ => Err(bad()),
-        }
+        self.read("ANTIPHON_TIMEOUT", "a time such as 500ms, 60s, 2m or 60 (seconds)", read_time)
     }
 
     /// Puts together what was found, once the numbers are checked against each other.
@@ -133,7 +128,9 @@ impl Environment {
             // With the place: that is where the others look.
             Some(named) => (Some(named), false),
             // Ranks of one host need no network, so what is meant for NCCL on other machines must not refuse them.
-            None if matches!(rendezvous, Meeting::Unix { .. }) => (self.own_interface(), false),
+            None if matches!(rendezvous, Meeting::Unix { .. } | Meeting::Alone) => {
+                (self.own_interface(), false)
+            }
             // By what this rank is to be reached. The name of rank 0's host may lead the others elsewhere.
             None => (self.interface()?, true),
         };
@@ -150,6 +147,21 @@ impl Environment {
             timeout,
         })
     }
+}
+
+/// The time that a variable's value says: a whole number with `ms`, `s` or `m`, or of seconds; 1 ms to a year.
+pub fn read_time(value: &str) -> Option<Duration> {
+    let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
+    let (number, unit) = value.split_at(digits);
+    let milliseconds = match unit {
+        "ms" => 1,
+        "" | "s" => 1000,
+        "m" => 60_000,
+        _ => return None,
+    };
+    let total = number.parse::<u64>().ok()?.checked_mul(milliseconds)?;
+    // A year: what is longer cannot be added to a clock safely everywhere.
+    (1..=31_536_000_000).contains(&total).then(|| Duration::from_millis(total))
 }
 
 #[cfg(test)]

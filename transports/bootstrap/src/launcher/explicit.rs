@@ -14,16 +14,23 @@ pub(super) fn find(environment: &Environment) -> Result<Option<Found>> {
     if names.iter().all(|name| environment.get(name).is_none()) {
         return Ok(None);
     }
-    let rank = environment.required(RANK, RANK, &names)?;
     let world = environment.required(RANK, WORLD, &names)?;
+    let rank = match environment.number(RANK)? {
+        // The only one there is.
+        None if world == 1 => 0,
+        Some(rank) => rank,
+        None => return Err(environment.missing(RANK, RANK, &names)),
+    };
     let numbers = Numbers {
         rank: Variable { name: RANK, value: rank },
         world: Variable { name: WORLD, value: world },
         local_rank: environment.number(LOCAL[0])?,
         local_world: environment.number(LOCAL[1])?,
     };
-    let Some(meeting) = meeting(environment)? else {
-        return Err(environment.missing(RANK, "ANTIPHON_COMM_ID", &names));
+    let meeting = match meeting(environment)? {
+        Some(meeting) => meeting,
+        None if world == 1 => Meeting::Alone.into(),
+        None => return Err(environment.missing(RANK, "ANTIPHON_COMM_ID", &names)),
     };
     environment.found(RANK, numbers, meeting).map(Some)
 }

@@ -5,7 +5,7 @@
 //!
 //! | launcher | seen by | the ranks meet |
 //! |---|---|---|
-//! | `ANTIPHON_RANK` | `ANTIPHON_RANK`, `ANTIPHON_WORLD` | at `ANTIPHON_COMM_ID` |
+//! | `ANTIPHON_RANK` | `ANTIPHON_RANK`, `ANTIPHON_WORLD` | at `ANTIPHON_COMM_ID`; a world of 1 needs none, and no rank |
 //! | torchrun | `RANK`, `WORLD_SIZE`, `MASTER_ADDR` | one host: a Unix socket; else where rank 0 says through the agent's Store, or with a secret at `MASTER_ADDR`, port `MASTER_PORT` + 1 |
 //! | Open MPI | `OMPI_COMM_WORLD_RANK`, `…_SIZE` | one host: a Unix socket; else at `ANTIPHON_COMM_ID` |
 //! | PMI (MPICH, Hydra, `srun --mpi=pmi2`) | `PMI_RANK`, `PMI_SIZE`, `PMI_FD` | where rank 0 says through PMI |
@@ -56,9 +56,13 @@ use crate::key::spread;
 use crate::sync::hex;
 use crate::tcp::Place;
 
-pub use environment::Environment;
+pub use environment::{Environment, read_time};
 pub use error::LauncherError;
 pub use secret::{Passphrase, SecretSource};
+
+/// The variables by which [`find`] sees that ranks were started, and by whom, as an error names them that saw none.
+pub const VARIABLES: &str = "the variables of torchrun (RANK, WORLD_SIZE, MASTER_ADDR), Open MPI (OMPI_COMM_WORLD_RANK), PMI (PMI_RANK) and \
+     Slurm (SLURM_PROCID)";
 
 /// The result of this module's functions.
 pub type Result<T> = std::result::Result<T, LauncherError>;
@@ -106,6 +110,8 @@ pub enum Meeting {
         /// What they prove to know.
         secret: SecretSource,
     },
+    /// Nowhere: the rank is the only one.
+    Alone,
     /// Where rank 0 says through the launcher's process manager.
     Pmi {
         /// The descriptor of the connection to it.

@@ -32,6 +32,7 @@ fn described(found: &Found) -> String {
     let (local_rank, local_world) = (number(*local_rank), number(*local_world));
     let kind = match rendezvous {
         Meeting::Unix { .. } => "unix".to_owned(),
+        Meeting::Alone => "alone".to_owned(),
         Meeting::Tcp { place, secret } => {
             let secret = match secret {
                 SecretSource::Place => "of the place",
@@ -153,7 +154,19 @@ fn each_launcher_is_recognised() {
             ],
             "ANTIPHON_RANK: 1/2 local ?/?: unix",
         ),
+        ("ANTIPHON_WORLD=1", &[], "ANTIPHON_RANK: 0/1 local ?/?: alone"),
+        (
+            "ANTIPHON_WORLD=1",
+            &["ANTIPHON_RANK=0", "NCCL_SOCKET_IFNAME==no-such-interface"],
+            "ANTIPHON_RANK: 0/1 local ?/?: alone",
+        ),
+        (
+            "ANTIPHON_WORLD=1",
+            &["ANTIPHON_COMM_ID=[::1]:5", SECRET],
+            "ANTIPHON_RANK: 0/1 local ?/?: tcp [::1]:5, secret text",
+        ),
         // By hand wins.
+        (TORCHRUN, &["ANTIPHON_WORLD=1"], "ANTIPHON_RANK: 0/1 local ?/?: alone"),
         (
             TORCHRUN,
             &[SECRET, "ANTIPHON_RANK=0", "ANTIPHON_WORLD=3", "ANTIPHON_COMM_ID=[::1]:5"],
@@ -242,6 +255,8 @@ fn what_is_damaged_is_named() {
         (SLURM_TWO, &["SLURM_STEP_TASKS_PER_NODE=2(x"], &["SLURM_STEP_TASKS_PER_NODE"]),
         (SLURM_TWO, &["SLURM_JOB_ID", "SLURM_JOBID"], &["SLURM_JOB_ID is not set"]),
         (BY_HAND, &["ANTIPHON_WORLD"], &["ANTIPHON_WORLD is not set"]),
+        (BY_HAND, &["ANTIPHON_RANK"], &["ANTIPHON_RANK is not set", "ANTIPHON_WORLD is"]),
+        ("ANTIPHON_WORLD=1", &["ANTIPHON_RANK=1"], &["ANTIPHON_RANK is 1", "ANTIPHON_WORLD is 1"]),
         (BY_HAND, &["ANTIPHON_COMM_ID"], &["ANTIPHON_COMM_ID is not set"]),
         (BY_HAND, &[], &["10.0.0.1:4000", "ANTIPHON_SECRET"]),
     ];
