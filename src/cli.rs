@@ -40,7 +40,7 @@ use antiphon::executor::hal::DeviceName;
 use antiphon::plan::algorithms::devices::DeviceClass;
 use antiphon::{DataType, ReduceOp};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use ranks::KernelForm;
+use ranks::{KernelForm, Options};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -195,9 +195,10 @@ struct MeasureArgs {
     /// of least cost]
     #[arg(long, value_name = "NAME")]
     wire: Option<String>,
-    /// How long a launch may make no progress before it fails, e.g. 500ms, 60s or 2m; `off`: for ever
-    #[arg(long, default_value = "60s", value_parser = size::parse_timeout)]
-    timeout: Timeout,
+    /// How long a launch may make no progress before it fails, e.g. 500ms, 60s or 2m; `off`: for ever [default:
+    /// ANTIPHON_CALL_TIMEOUT, else 60s]
+    #[arg(long, value_parser = size::parse_timeout)]
+    timeout: Option<Timeout>,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -327,24 +328,48 @@ struct TuneArgs {
     /// The table [default: what ANTIPHON_TUNING names, else tuning.json in the cache folder]
     #[arg(short, long)]
     output: Option<PathBuf>,
-    /// How long a launch may make no progress before it fails, e.g. 500ms, 60s or 2m; `off`: for ever
-    #[arg(long, default_value = "60s", value_parser = size::parse_timeout)]
-    timeout: Timeout,
+    /// How long a launch may make no progress before it fails, e.g. 500ms, 60s or 2m; `off`: for ever [default:
+    /// ANTIPHON_CALL_TIMEOUT, else 60s]
+    #[arg(long, value_parser = size::parse_timeout)]
+    timeout: Option<Timeout>,
 }
 
 impl MeasureArgs {
-    /// The form of kernels asked for.
-    fn kernels(&self) -> Result<KernelForm, CliError> {
-        let named = || std::env::var("ANTIPHON_KERNELS").ok().filter(|name| !name.is_empty());
-        let form = self.kernels.map(Ok).or_else(|| named().map(|name| name.parse()));
-        form.transpose().map(Option::unwrap_or_default).map_err(CliError::Usage)
+    /// How ranks behave. What these arguments do not name is as for every communicator.
+    fn options(&self) -> Result<Options, CliError> {
+        let mut options = within(self.timeout)
+            .with_verification(!self.no_verify)
+            .with_block_threads(self.block_threads);
+        if let Some(form) = self.kernels {
+            options = options.with_kernels(form);
+        }
+        if let Some(wire) = &self.wire {
+            options = options.with_wire(Some(wire.clone()));
+        }
+        checked(options)
     }
+}
 
-    /// The wire asked for.
-    fn wire(&self) -> Option<String> {
-        let named = || std::env::var("ANTIPHON_WIRE").ok().filter(|name| !name.is_empty());
-        self.wire.clone().or_else(named)
+impl TuneArgs {
+    /// The longest wait.
+    fn timeout(&self) -> Result<Option<Duration>, CliError> {
+        Ok(checked(within(self.timeout))?.timeout)
     }
+}
+
+/// How ranks behave that wait so long, or as long as every communicator's.
+fn within(timeout: Option<Timeout>) -> Options {
+    let options = Options::default();
+    match timeout {
+        Some(Timeout(limit)) => options.with_timeout(limit),
+        None => options,
+    }
+}
+
+/// These options, if the environment garbles none that nobody named.
+fn checked(options: Options) -> Result<Options, CliError> {
+    options.check().map_err(|error| CliError::Usage(error.to_string()))?;
+    Ok(options)
 }
 
 /// The longest wait; `None` for no limit.
@@ -541,6 +566,6 @@ mod tests {
         );
         assert_eq!((m.iters, m.warmup, m.check), (100, 10, 0));
         assert!(m.threads && m.no_verify && !m.processes && !m.json && !m.in_place);
-        assert_eq!(m.timeout, Timeout(Some(Duration::from_secs(60))));
+        assert_eq!(m.timeout, None);
     }
 }

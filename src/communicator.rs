@@ -39,7 +39,7 @@ pub type Result<T, E = ExecutorError> = std::result::Result<T, E>;
 /// plan, load it with an [`Executor`](crate::Executor).
 ///
 /// Whatever goes wrong on another rank ends a call with an error that names that rank: it died, called something else, or did
-/// not come within the time limit (a minute without progress, unless [`Options`] say otherwise). After an error for which
+/// not come within the time limit (a minute without progress, unless [`Options`] or `ANTIPHON_CALL_TIMEOUT` say otherwise). After an error for which
 /// [`ExecutorError::breaks_communicator`](crate::ExecutorError::breaks_communicator) holds, the communicator can no longer be
 /// used; after one that only refused the call, the next call may succeed. Clones are the same end, and dereference to the bare
 /// [`executor::Communicator`], which knows rank, world, nodes, barrier and more.

@@ -29,7 +29,7 @@ use crate::shared::control::{BROKEN, ControlPage, LEFT};
 use crate::shared::verdicts::VerdictTable;
 use crate::waiting::{Verdict, Waiter};
 use antiphon_bootstrap::{
-    Bootstrap, BootstrapError, Handler, Lost, Operation, PeerName, Ticket, in_process_with, unix,
+    Bootstrap, BootstrapError, Handler, Lost, Operation, PeerName, Ticket, unix,
 };
 use antiphon_hal::{Backend, Device, Effort, Memory, Stream};
 use antiphon_memory::process;
@@ -216,7 +216,7 @@ impl Communicator {
         options: &Options,
     ) -> Result<Vec<Communicator>, ExecutorError> {
         let device = options.device()?;
-        let ends = in_process_with(hosts, options.timeout.unwrap_or(NO_LIMIT))?;
+        let ends = meet::ends_in_process(hosts, options)?;
         form(ends.into_iter().map(|end| (end, Arc::clone(&device))), options)
     }
 
@@ -249,7 +249,7 @@ impl Communicator {
                 allowed: "a host and a device for each rank",
             });
         }
-        let ends = in_process_with(hosts, options.timeout.unwrap_or(NO_LIMIT))?;
+        let ends = meet::ends_in_process(hosts, options)?;
         form(ends.into_iter().zip(devices.iter().map(Arc::clone)), options)
     }
 
@@ -262,7 +262,7 @@ impl Communicator {
         rendezvous: &Rendezvous,
         options: &Options,
     ) -> Result<Communicator, ExecutorError> {
-        Communicator::join_alone(unix::connect(rendezvous)?, options)
+        Communicator::join_alone(|| Ok(unix::connect(rendezvous)?), options)
     }
 
     /// This rank's end of a group whose ranks have met: every rank passes its end of the same bootstrap.
@@ -274,17 +274,9 @@ impl Communicator {
         bootstrap: Arc<dyn Bootstrap>,
         options: &Options,
     ) -> Result<Communicator, ExecutorError> {
+        options.check()?;
         let device = options.device()?;
         Join::begin(bootstrap, &device, options)?.come()
-    }
-
-    /// The same over a bootstrap that nobody else has.
-    fn join_alone(
-        bootstrap: Arc<dyn Bootstrap>,
-        options: &Options,
-    ) -> Result<Communicator, ExecutorError> {
-        let device = options.device()?;
-        Join::begin(bootstrap, &device, options)?.in_own_group().come()
     }
 
     /// This rank, in `0..world`.

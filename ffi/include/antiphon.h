@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /* A configuration that asks for nothing; see antiphon_config. */
-#define ANTIPHON_CONFIG_INIT { sizeof(antiphon_config), 0, 0, 0, NULL, NULL, 0, 0, NULL, 0, NULL, 0 }
+#define ANTIPHON_CONFIG_INIT { sizeof(antiphon_config), 0, 0, 0, NULL, NULL, 0, 0, NULL, 0, NULL, 0, NULL, 0, 0 }
 
 /* Terms that say nothing; see antiphon_terms. */
 #define ANTIPHON_TERMS_INIT { sizeof(antiphon_terms), NULL, NULL, 0, 0, 0, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0 }
@@ -38,7 +38,7 @@
 /**
  * The minor number of the binary interface: raised by every addition.
  */
-#define ANTIPHON_ABI_MINOR 14
+#define ANTIPHON_ABI_MINOR 15
 
 /**
  * The results that functions return. A number never changes its meaning.
@@ -354,8 +354,8 @@ typedef struct antiphon_config {
      */
     uint64_t struct_size;
     /**
-     * How long a call may make no progress before it fails, in milliseconds: 0 for the default of a minute, negative
-     * for ever.
+     * How long a call may make no progress before it fails, in milliseconds; negative for ever. 0 takes what the environment
+     * variable ANTIPHON_CALL_TIMEOUT says, or else a minute.
      */
     int64_t timeout_ms;
     /**
@@ -368,7 +368,8 @@ typedef struct antiphon_config {
      */
     int32_t process_access;
     /**
-     * The wire of port channels, e.g. "tcp"; null for the cheapest. All ranks must give the same.
+     * The wire of port channels, e.g. "tcp". Null takes what the environment variable ANTIPHON_WIRE says, or else the cheapest.
+     * All ranks must give the same.
      */
     const char *wire;
     /**
@@ -407,6 +408,21 @@ typedef struct antiphon_config {
      * How many tags there are. With 0 and a `tags` that is not null, no tags are asked for, whatever the environment says.
      */
     uint64_t tag_count;
+    /**
+     * What plans become on a GPU: "generated" (kernels of their own), "interpreted", or "auto", the first where there is a
+     * run-time compiler. Null takes what the environment variable ANTIPHON_KERNELS says, or else "auto". Ranks may differ.
+     */
+    const char *kernels;
+    /**
+     * Whether switch channels go through multicast groups where the members' devices have them, whose sums round as the
+     * switch does: an antiphon_switch, on by default.
+     */
+    int32_t multicast;
+    /**
+     * Whether other processes map memory of cudaMalloc rather than have it copied: an antiphon_switch; off by default, unless
+     * ANTIPHON_LEGACY_IPC is 1. Then each buffer's first call must have the device to itself on all ranks.
+     */
+    int32_t legacy_ipc;
 } antiphon_config;
 
 /**

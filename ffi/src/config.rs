@@ -19,15 +19,16 @@ use std::time::Duration;
 pub struct antiphon_config {
     /// sizeof(antiphon_config), as the program was compiled.
     pub struct_size: u64,
-    /// How long a call may make no progress before it fails, in milliseconds: 0 for the default of a minute, negative
-    /// for ever.
+    /// How long a call may make no progress before it fails, in milliseconds; negative for ever. 0 takes what the environment
+    /// variable ANTIPHON_CALL_TIMEOUT says, or else a minute.
     pub timeout_ms: i64,
     /// Whether plans are verified when they are loaded: an antiphon_switch, on by default.
     pub verification: i32,
     /// Whether peers may access ordinary memory of this process through the kernel, if the system permits it: an
     /// antiphon_switch, on by default.
     pub process_access: i32,
-    /// The wire of port channels, e.g. "tcp"; null for the cheapest. All ranks must give the same.
+    /// The wire of port channels, e.g. "tcp". Null takes what the environment variable ANTIPHON_WIRE says, or else the cheapest.
+    /// All ranks must give the same.
     pub wire: *const c_char,
     /// The network interface of wires and of the rendezvous, given by its name, one of its addresses, or an address prefix.
     /// Null takes the one that ANTIPHON_INTERFACE names, or else MSCCLPP_SOCKET_IFNAME, or else NCCL_SOCKET_IFNAME in NCCL's
@@ -51,6 +52,15 @@ pub struct antiphon_config {
     pub tags: *const *const c_char,
     /// How many tags there are. With 0 and a `tags` that is not null, no tags are asked for, whatever the environment says.
     pub tag_count: u64,
+    /// What plans become on a GPU: "generated" (kernels of their own), "interpreted", or "auto", the first where there is a
+    /// run-time compiler. Null takes what the environment variable ANTIPHON_KERNELS says, or else "auto". Ranks may differ.
+    pub kernels: *const c_char,
+    /// Whether switch channels go through multicast groups where the members' devices have them, whose sums round as the
+    /// switch does: an antiphon_switch, on by default.
+    pub multicast: i32,
+    /// Whether other processes map memory of cudaMalloc rather than have it copied: an antiphon_switch; off by default, unless
+    /// ANTIPHON_LEGACY_IPC is 1. Then each buffer's first call must have the device to itself on all ranks.
+    pub legacy_ipc: i32,
 }
 
 /// The value that only `libantiphon_nccl.so` puts into `reserved`: it asks that launches follow each other whatever their
@@ -71,6 +81,9 @@ const NOTHING: antiphon_config = antiphon_config {
     block_threads: 0,
     tags: ptr::null(),
     tag_count: 0,
+    kernels: ptr::null(),
+    multicast: 0,
+    legacy_ipc: 0,
 };
 
 /// Size of the structure in the first version; every program gives at least that.
@@ -114,7 +127,8 @@ pub(crate) unsafe fn asked(config: *const antiphon_config) -> Result<(Options, D
     let config = unsafe { structure(config, NOTHING)? };
     let milliseconds = config.timeout_ms;
     if milliseconds != 0 {
-        options.timeout = u64::try_from(milliseconds).ok().map(Duration::from_millis);
+        let limit = u64::try_from(milliseconds).ok().map(Duration::from_millis);
+        options = options.with_timeout(limit);
     }
     options.verification = switch(config.verification)?.unwrap_or(options.verification);
     options.process_access = switch(config.process_access)?.unwrap_or(options.process_access);
@@ -125,7 +139,7 @@ pub(crate) unsafe fn asked(config: *const antiphon_config) -> Result<(Options, D
         // SAFETY: texts end with a zero.
         unsafe { text(at, name) }.map(|text| Some(text.to_owned()))
     };
-    options.wire = named(config.wire, "config.wire")?;
+    options.wire = named(config.wire, "config.wire")?.or(options.wire);
     options.interface = named(config.network_interface, "config.network_interface")?;
     options.reproducible = switch(config.reproducible)?.unwrap_or(options.reproducible);
     options.one_lane = config.reserved == NCCL;
@@ -141,6 +155,11 @@ pub(crate) unsafe fn asked(config: *const antiphon_config) -> Result<(Options, D
         // SAFETY: as this function's.
         options.tags = unsafe { texts(config.tags, config.tag_count, "config.tags")? };
     }
+    if let Some(form) = named(config.kernels, "config.kernels")? {
+        options = options.with_kernels(form.parse().map_err(Failure::argument)?);
+    }
+    options.multicast = switch(config.multicast)?.unwrap_or(options.multicast);
+    options.legacy_ipc = switch(config.legacy_ipc)?.unwrap_or(options.legacy_ipc);
     let device = named(config.device, "config.device")?;
     Ok((options, Devices::read(device.as_deref())?))
 }
@@ -168,6 +187,7 @@ pub(crate) fn with_interface(options: Options) -> Result<Options, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use antiphon_executor::KernelForm;
 
     fn config() -> antiphon_config {
         NOTHING
@@ -199,6 +219,9 @@ mod tests {
             block_threads: 64,
             tags: [c"fast".as_ptr(), c"mine".as_ptr()].as_ptr(),
             tag_count: 2,
+            kernels: c"interpreted".as_ptr(),
+            multicast: 2,
+            legacy_ipc: 1,
             ..config()
         });
         let asked = asked.unwrap();
@@ -209,6 +232,8 @@ mod tests {
         assert!(asked.reproducible);
         assert!(asked.device.is_none() && asked.block_threads == Some(64));
         assert_eq!(asked.tags, ["fast", "mine"]);
+        assert_eq!(asked.kernels, KernelForm::Interpreted);
+        assert!(!asked.multicast && asked.legacy_ipc);
         let patient = antiphon_config { timeout_ms: -1, ..config() };
         assert_eq!(read(&patient).unwrap().timeout, None);
     }
@@ -261,6 +286,9 @@ mod tests {
             antiphon_config { device: c"gpu".as_ptr(), ..config() },
             antiphon_config { device: c"host,host".as_ptr(), ..config() },
             antiphon_config { reserved: 1, ..config() },
+            antiphon_config { kernels: c"compiled".as_ptr(), ..config() },
+            antiphon_config { multicast: 3, ..config() },
+            antiphon_config { legacy_ipc: -1, ..config() },
             antiphon_config { tag_count: 1, ..config() },
             antiphon_config { tags: [ptr::null()].as_ptr(), tag_count: 1, ..config() },
         ] {

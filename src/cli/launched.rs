@@ -56,12 +56,10 @@ pub fn run(
         CliError::Usage(text) => CliError::Usage(format!("rank {}: {text}", found.rank)),
         other => CliError::Rank(format!("rank {}: {other}", found.rank)),
     };
-    let limits = ranks::limits(args.timeout.0, !args.no_verify, args.wire());
+    let options = args.options().map_err(label)?;
     let device =
         ranks::device(args.device, found.local_rank.unwrap_or(found.rank)).map_err(label)?;
-    let kernels = args.kernels().map_err(label)?;
-    let limits = limits.with_block_threads(args.block_threads).with_kernels(kernels);
-    let rank = Rank::join(found, limits.with_device(device)).map_err(label)?;
+    let rank = Rank::join(found, options.with_device(device)).map_err(label)?;
     let job = agree(&rank, found, plan).map_err(|error| {
         rank.abort(&error.to_string());
         label(error)

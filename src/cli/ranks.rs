@@ -7,16 +7,14 @@ use antiphon::executor::hal::{self, Backend, Caps, Device, DeviceName, Stream};
 use antiphon::executor::launcher::{self, Environment, Found};
 use antiphon::executor::selection::Devices;
 use antiphon::executor::{
-    Call, Communicator, Counts, Executor, Extent, LoadedPlan, Options, Rendezvous, Verdict,
-    WireError,
+    Call, Communicator, Counts, Executor, Extent, LoadedPlan, Rendezvous, Verdict, WireError,
 };
-pub use antiphon::executor::{HOST_VARIABLE, KernelForm};
+pub use antiphon::executor::{HOST_VARIABLE, KernelForm, Options};
 use antiphon::plan::model::{Collective, Plan};
 use antiphon::{DataType, ReduceOp};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// One rank, connected to its peers.
 pub struct Rank {
@@ -33,8 +31,12 @@ fn executor_error(error: impl Display) -> CliError {
 
 /// How all ranks of a run behave.
 fn common(settings: &Settings) -> Options {
-    let limits = limits(settings.timeout, settings.verify, settings.wire.clone());
-    limits.with_block_threads(settings.block_threads).with_kernels(settings.kernels)
+    Options::default()
+        .with_timeout(settings.timeout)
+        .with_verification(settings.verify)
+        .with_wire(settings.wire.clone())
+        .with_block_threads(settings.block_threads)
+        .with_kernels(settings.kernels)
 }
 
 /// How a rank of a run behaves.
@@ -87,11 +89,6 @@ pub fn device_caps() -> Vec<(String, Result<Caps, String>)> {
         })
     });
     found.collect()
-}
-
-/// The same of its parts.
-pub fn limits(timeout: Option<Duration>, verify: bool, wire: Option<String>) -> Options {
-    Options::default().with_timeout(timeout).with_verification(verify).with_wire(wire)
 }
 
 /// What a launcher left in this process's environment.

@@ -179,6 +179,7 @@ fn job(plans: Vec<Plan>, sizes: Vec<(usize, u64)>, args: &MeasureArgs) -> Result
             first.name, first.collective
         )));
     }
+    let options = args.options()?;
     let settings = Settings {
         world: first.gpus.len() as u32,
         nodes: args.nodes.unwrap_or(1),
@@ -191,12 +192,12 @@ fn job(plans: Vec<Plan>, sizes: Vec<(usize, u64)>, args: &MeasureArgs) -> Result
         warmup: args.warmup,
         check: args.check == 1,
         rounds: None,
-        timeout: args.timeout.0,
-        verify: !args.no_verify,
+        timeout: options.timeout,
+        verify: options.verification,
         device: args.device,
-        block_threads: args.block_threads,
-        kernels: args.kernels()?,
-        wire: args.wire(),
+        block_threads: options.block_threads,
+        kernels: options.kernels,
+        wire: options.wire,
         seed,
         counts: rule.map(|rule| rule.to_string()),
     };

@@ -290,7 +290,7 @@ fn job(
         warmup: 0,
         check: false,
         rounds: Some(Rounds::within(args.time)),
-        timeout: args.timeout.0,
+        timeout: args.timeout()?,
         verify: true,
         device: DeviceName { backend: Backend::Host, index: None },
         block_threads: None,

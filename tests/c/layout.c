@@ -30,7 +30,10 @@ AT(antiphon_config, device, 48);
 AT(antiphon_config, block_threads, 56);
 AT(antiphon_config, tags, 64);
 AT(antiphon_config, tag_count, 72);
-SIZE(antiphon_config, 80);
+AT(antiphon_config, kernels, 80);
+AT(antiphon_config, multicast, 88);
+AT(antiphon_config, legacy_ipc, 92);
+SIZE(antiphon_config, 96);
 
 AT(antiphon_terms, struct_size, 0);
 AT(antiphon_terms, name, 8);

@@ -473,6 +473,7 @@ fn other_build(rank: u32, peer: u32, theirs: &Build) -> ExecutorError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use antiphon_bootstrap::in_process_with;
 
     #[test]
     fn ranks_of_different_versions_say_both() {

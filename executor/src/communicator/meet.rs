@@ -1,10 +1,12 @@
 //! Where the ranks of a job meet: what a launcher says, or an id that went from rank 0 to the others.
 
+use super::join::Join;
 use super::{Communicator, NO_LIMIT, Options};
 use crate::error::ExecutorError;
 use antiphon_bootstrap::launcher::{self, LauncherError};
 use antiphon_bootstrap::tcp::{self, UniqueId};
-use antiphon_bootstrap::{BootstrapError, DEFAULT_TIMEOUT};
+use antiphon_bootstrap::{Bootstrap, BootstrapError, DEFAULT_TIMEOUT, in_process_with};
+use std::sync::Arc;
 use std::time::Duration;
 
 impl Communicator {
@@ -88,7 +90,19 @@ impl Communicator {
         rendezvous.interface = options.interface.clone();
         rendezvous.timeout = patience(options);
         rendezvous.search = search(options);
-        Communicator::join_alone(tcp::connect(&rendezvous)?, options)
+        Communicator::join_alone(|| Ok(tcp::connect(&rendezvous)?), options)
+    }
+
+    /// This rank's end of a group whose ranks `meet` over a bootstrap that nobody else has. The options are checked first: they say
+    /// how long ranks wait for each other.
+    pub(super) fn join_alone(
+        meet: impl FnOnce() -> Result<Arc<dyn Bootstrap>, ExecutorError>,
+        options: &Options,
+    ) -> Result<Communicator, ExecutorError> {
+        options.check()?;
+        let bootstrap = meet()?;
+        let device = options.device()?;
+        Join::begin(bootstrap, &device, options)?.in_own_group().come()
     }
 
     fn found(
@@ -106,8 +120,17 @@ impl Communicator {
         // Of the wires: the meeting's is what was found.
         let interface = options.interface.clone().or_else(|| found.interface.clone());
         let options = options.clone().with_interface(interface);
-        Communicator::join_alone(found.connect()?, &options)
+        Communicator::join_alone(|| Ok(found.connect()?), &options)
     }
+}
+
+/// The ends of ranks that live in this process, for each of `hosts`.
+pub(super) fn ends_in_process(
+    hosts: &[&str],
+    options: &Options,
+) -> Result<Vec<Arc<dyn Bootstrap>>, ExecutorError> {
+    options.check()?;
+    Ok(in_process_with(hosts, options.timeout.unwrap_or(NO_LIMIT))?)
 }
 
 /// The environment of this process, with the interface that a program names in the place of the one that it says. Before

@@ -4,8 +4,9 @@ use crate::error::ExecutorError;
 use crate::registry::{Installed, Registry};
 use crate::selection::Tuning;
 use crate::sync::lock;
+use antiphon_bootstrap::launcher::{self, Environment, LauncherError};
 use antiphon_hal::Device;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
@@ -57,11 +58,23 @@ impl FromStr for KernelForm {
     }
 }
 
+/// How long a launch may make no progress, where nobody says it.
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The variables of the environment that say what no option names.
+const CALL_TIMEOUT: &str = "ANTIPHON_CALL_TIMEOUT";
+const WIRE: &str = "ANTIPHON_WIRE";
+const KERNELS: &str = "ANTIPHON_KERNELS";
+
 /// How a communicator behaves.
+///
+/// What nobody names is as by default, or as the environment says: a communicator cannot be made with options that a variable
+/// garbles ([`check`](Self::check)), unless a `with_…` method names that option.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// How long a launch may make no progress before it fails; `None` waits for ever (for debuggers).
+    /// How long a launch may make no progress before it fails; `None` waits for ever (for debuggers). A minute, unless
+    /// `ANTIPHON_CALL_TIMEOUT` in the environment says another time, or `off`.
     pub timeout: Option<Duration>,
     /// Whether peers may reach plain memory through the kernel where that is permitted. Off, plain memory is always
     /// staged.
@@ -70,8 +83,8 @@ pub struct Options {
     /// [`LoadedPlan::verdict`](crate::LoadedPlan::verdict) says what is known. Off, a plan that hangs or corrupts is
     /// found out when it does.
     pub verification: bool,
-    /// The wire that port channels use, e.g. `tcp`; `None` takes the cheapest that both ends have. All ranks must say the
-    /// same.
+    /// The wire that port channels use, e.g. `tcp`; `None` takes the cheapest that both ends have. `ANTIPHON_WIRE` in the
+    /// environment sets it. All ranks must say the same.
     pub wire: Option<String>,
     /// The network interface that wires use, by its name, an address of it, or an address prefix (`10.1.0.0/16`, `10.1.`); and
     /// the ranks' meeting, unless the place names one (`eth0:10.0.0.1:4000`). With `None` the wires take the meeting's, which a place
@@ -82,7 +95,7 @@ pub struct Options {
     pub device: Option<Arc<dyn Device>>,
     /// Threads of each thread block on a GPU, 1 to 512; `None` takes what the plan says.
     pub block_threads: Option<u32>,
-    /// What plans become on a GPU. Ranks may differ.
+    /// What plans become on a GPU. `ANTIPHON_KERNELS` in the environment sets it. Ranks may differ.
     pub kernels: KernelForm,
     /// Whether switch channels go through multicast groups where the members' devices have them. Sums then round as the
     /// switch does, from the launch on in which a rank's group is ready. Off, each member is reached by itself, always.
@@ -108,19 +121,50 @@ pub struct Options {
     /// before it; all ranks make them in one order, but each rank chooses its own streams. Launches recorded into graphs follow
     /// each other in their recording. Off, streams are numbered, and all ranks must use them alike. All ranks must say the same.
     pub one_lane: bool,
+    /// What is wrong with variables whose options nobody has named.
+    garbled: BTreeMap<&'static str, LauncherError>,
 }
 
 impl Default for Options {
     fn default() -> Self {
+        Options::of(&Environment::of_process())
+    }
+}
+
+/// A variable's value. Where it is garbled that is noted, and there is none.
+fn noted<T>(
+    garbled: &mut BTreeMap<&'static str, LauncherError>,
+    variable: &'static str,
+    value: launcher::Result<Option<T>>,
+) -> Option<T> {
+    value.unwrap_or_else(|error| {
+        garbled.insert(variable, error);
+        None
+    })
+}
+
+/// A time limit, or none.
+fn limit(text: &str) -> Option<Option<Duration>> {
+    if text == "off" { Some(None) } else { launcher::read_time(text).map(Some) }
+}
+
+impl Options {
+    /// What nobody names, where the environment says this of wires, kernels and the time limit.
+    fn of(environment: &Environment) -> Self {
+        let mut garbled = BTreeMap::new();
+        let times = "a time such as 500ms, 60s, 2m or 60 (seconds), or off for none";
+        let timeout = environment.read(CALL_TIMEOUT, times, limit);
+        let forms = "auto, generated or interpreted";
+        let kernels = environment.read(KERNELS, forms, |name| name.parse().ok());
         Options {
-            timeout: Some(Duration::from_secs(60)),
+            timeout: noted(&mut garbled, CALL_TIMEOUT, timeout).unwrap_or(Some(MINUTE)),
             process_access: true,
             verification: true,
-            wire: None,
+            wire: environment.get(WIRE).map(str::to_owned),
             interface: None,
             device: None,
             block_threads: None,
-            kernels: KernelForm::default(),
+            kernels: noted(&mut garbled, KERNELS, kernels).unwrap_or_default(),
             multicast: true,
             legacy_ipc: is_on("ANTIPHON_LEGACY_IPC"),
             reproducible: is_on("ANTIPHON_REPRODUCIBLE"),
@@ -129,6 +173,7 @@ impl Default for Options {
             installed: None,
             tags: listed(&std::env::var("ANTIPHON_TAGS").unwrap_or_default()),
             one_lane: false,
+            garbled,
         }
     }
 }
@@ -163,6 +208,7 @@ impl Options {
     #[must_use]
     pub fn with_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.timeout = timeout;
+        self.garbled.remove(CALL_TIMEOUT);
         self
     }
 
@@ -173,7 +219,7 @@ impl Options {
         self
     }
 
-    /// These options with a wire for port channels.
+    /// These options with a wire for port channels; with `None` the cheapest, whatever the environment says.
     #[must_use]
     pub fn with_wire(mut self, wire: Option<String>) -> Self {
         self.wire = wire;
@@ -205,6 +251,7 @@ impl Options {
     #[must_use]
     pub fn with_kernels(mut self, form: KernelForm) -> Self {
         self.kernels = form;
+        self.garbled.remove(KERNELS);
         self
     }
 
@@ -264,6 +311,14 @@ impl Options {
         self
     }
 
+    /// Checks that the environment garbles none of the options that nobody has named.
+    ///
+    /// # Errors
+    /// [`Launcher`](ExecutorError::Launcher), which names the variable.
+    pub fn check(&self) -> Result<(), ExecutorError> {
+        self.garbled.values().next().map_or(Ok(()), |error| Err(error.clone().into()))
+    }
+
     /// The device of the ranks' buffers.
     pub(super) fn device(&self) -> Result<Arc<dyn Device>, ExecutorError> {
         self.device.as_ref().map_or_else(super::host, |device| Ok(Arc::clone(device)))
@@ -279,7 +334,49 @@ impl Options {
 
 #[cfg(test)]
 mod tests {
-    use super::{listed, switch};
+    use super::*;
+
+    fn said(variables: &[(&str, &str)]) -> Options {
+        Options::of(&variables.iter().copied().collect())
+    }
+
+    #[test]
+    fn the_environment_says_what_nobody_names() {
+        let asked = said(&[(CALL_TIMEOUT, "5m"), (WIRE, "tcp"), (KERNELS, "interpreted")]);
+        asked.check().unwrap();
+        assert_eq!(asked.timeout, Some(Duration::from_secs(300)));
+        assert_eq!(asked.wire.as_deref(), Some("tcp"));
+        assert_eq!(asked.kernels, KernelForm::Interpreted);
+        assert_eq!(said(&[(CALL_TIMEOUT, "off")]).timeout, None);
+        for blank in ["", " "] {
+            let asked = said(&[(CALL_TIMEOUT, blank), (WIRE, blank), (KERNELS, blank)]);
+            asked.check().unwrap();
+            assert_eq!(asked.timeout, Some(MINUTE));
+            assert_eq!((asked.wire, asked.kernels), (None, KernelForm::Auto));
+        }
+    }
+
+    #[test]
+    fn what_the_environment_garbles_is_an_error_unless_it_is_named() {
+        let named = |options: Options| {
+            options.with_timeout(Some(MINUTE)).with_kernels(KernelForm::Generated)
+        };
+        let cases = [
+            (CALL_TIMEOUT, ["0", "soon", "OFF"], "off for none"),
+            (KERNELS, ["fast", "Auto", "generated,"], "generated or interpreted"),
+        ];
+        for (variable, values, allowed) in cases {
+            for value in values {
+                let garbled = said(&[(variable, value)]);
+                let text = garbled.check().unwrap_err().to_string();
+                assert!(
+                    [variable, value, allowed].iter().all(|part| text.contains(part)),
+                    "{text}"
+                );
+                named(garbled).check().unwrap();
+            }
+        }
+    }
 
     #[test]
     fn a_switch_is_0_or_1_or_says_nothing() {

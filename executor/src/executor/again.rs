@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn what_served_a_call_serves_the_next_unless_something_else_is_registered() {
         let registry = Registry::new();
-        let options = Options { registry: registry.clone(), ..Options::default() };
+        let options = Options::default().with_registry(registry.clone());
         let one = Communicator::in_process(1, &options).unwrap().remove(0);
         let collectives = Collectives::new(&one).unwrap();
         let executor = collectives.executor();

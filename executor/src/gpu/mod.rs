@@ -277,7 +277,7 @@ impl Gpu {
             return Err(ExecutorError::Argument {
                 what: "launch thread blocks",
                 saw: format!("{asked} threads in each"),
-                allowed: "1 to 512 (`Options::with_block_threads`)",
+                allowed: "1 to 512 (`block_threads` of the options; --block-threads of the command)",
             });
         }
         let underway = Underway::here();

@@ -230,7 +230,7 @@ pub fn open_wires(
         return Err(unusable(WireError::Unavailable {
             wire: name.to_owned(),
             reason: format!("there is no such wire; there are {LOCAL}, {names}{broken}"),
-            cure: "name one of these, or put the wire's plugin where they are looked for"
+            cure: "name one of these (--wire, ANTIPHON_WIRE, or the option `wire`), or put the wire's plugin where they are looked for"
                 .to_owned(),
         }));
     };

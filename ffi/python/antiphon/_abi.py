@@ -34,7 +34,7 @@ __all__ = [
 
 MAJOR = 1
 """The major number of the interface that the package was written for."""
-MINOR = 14
+MINOR = 15
 """The least minor number that it needs."""
 
 
@@ -127,6 +127,9 @@ class Config(ctypes.Structure):
         ("block_threads", ctypes.c_uint64),
         ("tags", ctypes.c_void_p),
         ("tag_count", ctypes.c_uint64),
+        ("kernels", ctypes.c_char_p),
+        ("multicast", ctypes.c_int32),
+        ("legacy_ipc", ctypes.c_int32),
     ]
 
 

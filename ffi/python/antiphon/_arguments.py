@@ -86,6 +86,10 @@ def config(
     reproducible: bool | None,
     device: str | None,
     tags: Iterable[str] | None,
+    block_threads: int | None,
+    kernels: str | None,
+    multicast: bool,
+    legacy_ipc: bool | None,
 ) -> _abi.Config:
     """The configuration of a communicator, as C takes it."""
     milliseconds = 0
@@ -93,6 +97,9 @@ def config(
         if math.isnan(timeout) or timeout <= 0:
             raise InvalidArgumentError(f"cannot wait for {timeout} seconds: allowed more than 0, and infinity")
         milliseconds = -1 if math.isinf(timeout) else max(1, round(timeout * 1000))
+    if block_threads == 0:
+        # To C it is what nobody names.
+        raise InvalidArgumentError("cannot use block_threads 0: allowed 1 to 512, and None for as many as the plan says")
     made = _abi.Config(
         struct_size=ctypes.sizeof(_abi.Config),
         timeout_ms=milliseconds,
@@ -100,12 +107,20 @@ def config(
         process_access=_abi.Switch.DEFAULT if process_access else _abi.Switch.OFF,
         wire=wire.encode() if wire else None,
         network_interface=interface.encode() if interface else None,
-        reproducible=_abi.Switch.DEFAULT if reproducible is None else _abi.Switch.ON if reproducible else _abi.Switch.OFF,
+        reproducible=_switch(reproducible),
         device=device.encode() if device else None,
+        block_threads=0 if block_threads is None else number("block_threads", block_threads),
+        kernels=encoded("kernels", kernels) if kernels else None,
+        multicast=_abi.Switch.DEFAULT if multicast else _abi.Switch.OFF,
+        legacy_ipc=_switch(legacy_ipc),
     )
     if tags is not None:
         put_tags(made, tags)
     return made
+
+
+def _switch(said: bool | None) -> _abi.Switch:
+    return _abi.Switch.DEFAULT if said is None else _abi.Switch.ON if said else _abi.Switch.OFF
 
 
 def put_tags(structure: _abi.Config | _abi.Question, tags: Iterable[str]) -> None:

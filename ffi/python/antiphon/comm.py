@@ -37,6 +37,10 @@ class CommGroup:
         reproducible: bool | None = None,
         device: str | None = None,
         tags: Iterable[str] | None = None,
+        block_threads: int | None = None,
+        kernels: str | None = None,
+        multicast: bool = True,
+        legacy_ipc: bool | None = None,
     ) -> None:
         options: dict[str, Any] = {
             "timeout": timeout,
@@ -47,6 +51,10 @@ class CommGroup:
             "reproducible": reproducible,
             "device": device,
             "tags": tags,
+            "block_threads": block_threads,
+            "kernels": kernels,
+            "multicast": multicast,
+            "legacy_ipc": legacy_ipc,
         }
         given = [source for source in (mpi_comm, torch_group, interfaceIpPortTrio or None) if source is not None]
         if len(given) != 1:

@@ -162,20 +162,31 @@ class Communicator(Handle):
         reproducible: bool | None = None,
         device: str | None = None,
         tags: Iterable[str] | None = None,
+        block_threads: int | None = None,
+        kernels: str | None = None,
+        multicast: bool = True,
+        legacy_ipc: bool | None = None,
     ) -> Communicator:
         """Joins the group whose ranks a launcher started (torchrun, mpirun, srun), or that ANTIPHON_RANK, ANTIPHON_WORLD
-        and ANTIPHON_COMM_ID describe. It can be called once per process.
+        and ANTIPHON_COMM_ID describe; ANTIPHON_WORLD=1 alone is a group of one rank. It can be called once per process.
 
-        `timeout` is how many seconds a call may make no progress before it fails, a minute unless given, `math.inf` for ever;
-        `verification` says whether plans are verified when they are loaded, `process_access` whether peers may access ordinary
-        memory through the kernel; `wire` names the wire between hosts, `interface` its network interface. With `reproducible`
+        `timeout` is how many seconds a call may make no progress before it fails, `math.inf` for ever; unless given,
+        ANTIPHON_CALL_TIMEOUT says it, or else it is a minute. `verification` says whether plans are verified when they are
+        loaded, `process_access` whether peers may access ordinary memory through the kernel; `wire` names the wire between
+        hosts, which ANTIPHON_WIRE says unless it is given, `interface` its network interface. With `reproducible`
         sums keep one order, so that a tensor has the same bits however it is put into buckets; unless given,
         ANTIPHON_REPRODUCIBLE says it. `device` says where the buffers are: "host", "cuda:1", "rocm:0"; a name without a number
         is the current device; unless given, ANTIPHON_DEVICE says it, or else it is the host. Registered and installed plans and
         code serve calls only if they have all `tags`; unless given, those that ANTIPHON_TAGS lists, separated by commas.
+        On GPUs `block_threads` is how many threads each thread block has, 1 to 512, as many as the plan says unless given;
+        `kernels` says what plans become: "generated", "interpreted" or "auto"; unless given, ANTIPHON_KERNELS says it, or else
+        it is "auto". Without `multicast` switch channels reach each member by itself; with `legacy_ipc` other processes map
+        memory of cudaMalloc rather than have it copied, which ANTIPHON_LEGACY_IPC says unless it is given.
         `wire`, `reproducible` and `tags` must be the same on all ranks.
         """
-        said = config(timeout, verification, process_access, wire, interface, reproducible, device, tags)
+        said = config(
+            timeout, verification, process_access, wire, interface, reproducible, device, tags, block_threads, kernels, multicast, legacy_ipc
+        )  # fmt: skip
         form = library().antiphon_communicator_create_from_environment
         return cls._formed(device, lambda out: form(said, out))
 
@@ -194,9 +205,15 @@ class Communicator(Handle):
         reproducible: bool | None = None,
         device: str | None = None,
         tags: Iterable[str] | None = None,
+        block_threads: int | None = None,
+        kernels: str | None = None,
+        multicast: bool = True,
+        legacy_ipc: bool | None = None,
     ) -> Communicator:
         """Joins a group as `rank` of `world`: returns when all ranks, which pass the same id, are there."""
-        said = config(timeout, verification, process_access, wire, interface, reproducible, device, tags)
+        said = config(
+            timeout, verification, process_access, wire, interface, reproducible, device, tags, block_threads, kernels, multicast, legacy_ipc
+        )  # fmt: skip
         rank, world = number("rank", rank), number("world", world)
         raw, form = _abi.UniqueId(bytes(id)), library().antiphon_communicator_create
         return cls._formed(device, lambda out: form(raw, rank, world, said, out))
@@ -216,10 +233,16 @@ class Communicator(Handle):
         reproducible: bool | None = None,
         device: str | None = None,
         tags: Iterable[str] | None = None,
+        block_threads: int | None = None,
+        kernels: str | None = None,
+        multicast: bool = True,
+        legacy_ipc: bool | None = None,
     ) -> Communicator:
         """Joins a group as `rank` of `world` at a place, written as in ANTIPHON_COMM_ID: "host:port", "interface:ip:port",
         "file:/path". Over TCP ranks prove that they know a secret, which ANTIPHON_SECRET or ANTIPHON_SECRET_FILE gives."""
-        said = config(timeout, verification, process_access, wire, interface, reproducible, device, tags)
+        said = config(
+            timeout, verification, process_access, wire, interface, reproducible, device, tags, block_threads, kernels, multicast, legacy_ipc
+        )  # fmt: skip
         rank, world = number("rank", rank), number("world", world)
         if "\0" in place:
             raise InvalidArgumentError(f"cannot meet at {place!r}: allowed texts without a zero")
@@ -242,13 +265,19 @@ class Communicator(Handle):
         reproducible: bool | None = None,
         device: str | None = None,
         tags: Iterable[str] | None = None,
+        block_threads: int | None = None,
+        kernels: str | None = None,
+        multicast: bool = True,
+        legacy_ipc: bool | None = None,
     ) -> list[Communicator]:
         """The ranks of a group that all live in this process, each for a thread of its own. `device` may name one for each
         rank, separated by commas; with "cuda" they take turns on all there are."""
         if not 0 < world <= _MOST_IN_PROCESS:
             raise InvalidArgumentError(f"cannot make {world} ranks: allowed 1 to {_MOST_IN_PROCESS}")
         made = (ctypes.c_void_p * world)()
-        said = config(timeout, verification, process_access, None, None, reproducible, device, tags)
+        said = config(
+            timeout, verification, process_access, None, None, reproducible, device, tags, block_threads, kernels, multicast, legacy_ipc
+        )  # fmt: skip
         check(library().antiphon_communicator_create_in_process(world, said, made))
         return [cls(value or 0, _on_device(device)) for value in made]
 

@@ -283,6 +283,7 @@ impl Bootstrap for Islands {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use antiphon_bootstrap::in_process_with;
 
     #[test]
     fn ranks_count_with_those_at_home_with_them_whose_devices_they_reach() {
