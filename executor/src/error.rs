@@ -366,8 +366,9 @@ pub(crate) const SAME_CALLS: &str =
     "see that every rank makes the same calls, or check the plan for a missing signal";
 
 /// What to do if the time limit was too short for it.
-const MORE_TIME: &str = "if a rank is only slow, make a new communicator with a longer time limit (`--timeout`; in Rust \
-     `Options::with_timeout`, in C the configuration's `timeout_ms`, in Python `timeout=`, in NCCL's interface ANTIPHON_TIMEOUT)";
+const MORE_TIME: &str = "if a rank is only slow, make a new communicator with a longer time limit (ANTIPHON_CALL_TIMEOUT or \
+     `--timeout`; in Rust `Options::with_timeout`, in C the configuration's `timeout_ms`, in Python `timeout=`, in NCCL's interface \
+     ANTIPHON_TIMEOUT)";
 
 /// What to do without a rank that is lost.
 const OTHERS: &str = "make a communicator of the other ranks (`subset`), or start again";
