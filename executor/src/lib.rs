@@ -24,6 +24,7 @@ mod freed;
 mod gpu;
 mod host;
 mod launch;
+mod local_device;
 mod placement;
 mod plan_cache;
 mod ports;
@@ -45,6 +46,7 @@ pub use collectives::{Collectives, Factor, Group, Request, What};
 pub use communicator::{CallSeries, Communicator, HOST_VARIABLE, KernelForm, Options, Rendezvous};
 pub use error::{Doing, ExecutorError, Wait, Waits};
 pub use executor::{Call, Executor, RankCall};
+pub use local_device::{dealt_device, local_device, local_rank};
 pub use plan_cache::LoadedPlan;
 pub use ports::{PortLink, wires};
 pub use registry::{

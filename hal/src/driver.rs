@@ -63,7 +63,8 @@ pub trait Driver: Send + Sync {
     /// found through all.
     fn open(&self, index: u32) -> Result<Arc<dyn Device>, HalError>;
 
-    /// The number of the device that is current on the calling thread, `None` where the application has made none so.
+    /// The number of the device that is current on the calling thread, `None` where the application has made none so: where a driver has
+    /// its first device current from the start, as HIP does, also if that one is.
     fn current(&self) -> Result<Option<u32>, HalError>;
 
     /// Compiles a source to machine code for an architecture (e.g. `sm_90`), which devices of that architecture take as

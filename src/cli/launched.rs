@@ -57,8 +57,8 @@ pub fn run(
         other => CliError::Rank(format!("rank {}: {other}", found.rank)),
     };
     let options = args.options().map_err(label)?;
-    let device =
-        ranks::device(args.device, found.local_rank.unwrap_or(found.rank)).map_err(label)?;
+    let number = ranks::number_on_host().map_err(label)?;
+    let device = ranks::device(args.device, number).map_err(label)?;
     let rank = Rank::join(found, options.with_device(device)).map_err(label)?;
     let job = agree(&rank, found, plan).map_err(|error| {
         rank.abort(&error.to_string());

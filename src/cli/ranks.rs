@@ -8,6 +8,7 @@ use antiphon::executor::launcher::{self, Environment, Found};
 use antiphon::executor::selection::Devices;
 use antiphon::executor::{
     Call, Communicator, Counts, Executor, Extent, LoadedPlan, Rendezvous, Verdict, WireError,
+    dealt_device, local_device, local_rank,
 };
 pub use antiphon::executor::{HOST_VARIABLE, KernelForm, Options};
 use antiphon::plan::model::{Collective, Plan};
@@ -46,17 +47,18 @@ pub fn options(settings: &Settings, rank: u32) -> Result<Options, CliError> {
 
 /// The device of a rank's buffers, where `rank` counts the ranks of the host; none for the host.
 pub fn device(name: DeviceName, rank: u32) -> Result<Option<Arc<dyn Device>>, CliError> {
-    let driver = hal::driver(name.backend).map_err(executor_error)?;
-    if name.backend == Backend::Host {
-        // There is one; asked for another, it says so.
-        driver.open(name.index.unwrap_or(0)).map_err(executor_error)?;
-        return Ok(None);
-    }
-    let index = match name.index {
-        Some(index) => index,
-        None => rank % (driver.devices().map_err(executor_error)?.len() as u32).max(1),
+    let device = match name.index {
+        None => dealt_device(name.backend, rank),
+        // Of the host there is one; asked for another, it says so.
+        Some(_) => local_device(name),
     };
-    driver.open(index).map(Some).map_err(executor_error)
+    let device = device.map_err(executor_error)?;
+    Ok(Some(device).filter(|_| name.backend != Backend::Host))
+}
+
+/// The number of this process, which a launcher has started, among the ranks of its host.
+pub fn number_on_host() -> Result<u32, CliError> {
+    local_rank().map_err(executor_error)
 }
 
 /// What the ranks of a run on this machine run on, which stands for so many nodes.

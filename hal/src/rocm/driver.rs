@@ -104,7 +104,8 @@ impl Vendor for RocmDriver {
         // SAFETY: `current` is a valid place for the answer.
         let code = unsafe { (api.device_current)(&raw mut current) };
         api.check("ask for the current HIP device", code)?;
-        Ok(Some(current))
+        // Device 0 is current from the start, so it does not tell that the application has made it so.
+        Ok(Some(current).filter(|&device| device != 0))
     }
 
     fn probe(context: &Context) -> Result<Traits, HalError> {

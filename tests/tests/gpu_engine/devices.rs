@@ -6,8 +6,8 @@ use crate::{
     backend, beside_cuda, on_devices, on_simulator_alone, on_simulator_of, options, there_are,
 };
 use antiphon::DataType;
-use antiphon::executor::hal::{Device, driver};
-use antiphon::executor::{Call, Executor, ExecutorError};
+use antiphon::executor::hal::{Device, DeviceName, driver};
+use antiphon::executor::{Call, Executor, ExecutorError, dealt_device, local_device, local_rank};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::Collective;
@@ -186,4 +186,24 @@ fn memory_that_nobody_can_import_is_staged_between_devices() {
         assert!(application.read(output, words) == sums);
         rank.barrier().unwrap();
     });
+}
+
+/// A launcher has started the process as the sixth rank of its host, which has three devices.
+#[test]
+fn a_device_without_a_number_is_the_current_one_or_that_of_the_rank_on_its_host() {
+    let test =
+        "devices::a_device_without_a_number_is_the_current_one_or_that_of_the_rank_on_its_host";
+    let environment =
+        [("ANTIPHON_GPUSIM_DEVICES", "3"), ("LOCAL_RANK", "5"), ("ANTIPHON_LOCAL_RANK", "")];
+    if on_simulator_alone(test, &environment).is_none() {
+        return;
+    }
+    let device = |index| local_device(DeviceName { backend: backend(), index }).unwrap();
+    assert_eq!((local_rank().unwrap(), device(None).index(), device(Some(1)).index()), (5, 2, 1));
+    device(Some(1)).make_current().unwrap();
+    assert_eq!(device(None).index(), 1);
+    let elsewhere = std::thread::scope(|scope| scope.spawn(|| device(None).index()).join());
+    assert_eq!(elsewhere.unwrap(), 2, "a device is current on a thread");
+    let dealt = (0..4).map(|number| dealt_device(backend(), number).unwrap().index());
+    assert_eq!(dealt.collect::<Vec<_>>(), [0, 1, 2, 0]);
 }

@@ -37,6 +37,7 @@ mod explicit;
 pub(crate) mod fuzzing;
 mod host_list;
 mod interface;
+mod local;
 mod open_mpi;
 mod pmi;
 mod pmi_wire;
@@ -58,6 +59,7 @@ use crate::tcp::Place;
 
 pub use environment::{Environment, read_time};
 pub use error::LauncherError;
+pub use local::local_rank;
 pub use secret::{Passphrase, SecretSource};
 
 /// The variables by which [`find`] sees that ranks were started, and by whom, as an error names them that saw none.
