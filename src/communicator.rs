@@ -139,6 +139,34 @@ impl Communicator {
         end.as_ref().map(Communicator::new).transpose()
     }
 
+    /// The communicator of some of the ranks, in this order: each of them calls it with the same list, and the others have no
+    /// part in it. It works, too, where this communicator is broken, if those that are listed live; which ranks do not,
+    /// [`lost`](executor::Communicator::lost) tells.
+    ///
+    /// ```
+    /// use antiphon::{Communicator, Op};
+    ///
+    /// let ranks = Communicator::in_process(3)?;
+    /// ranks[1].abort("this rank is done for");
+    /// std::thread::scope(|scope| {
+    ///     for rank in [&ranks[0], &ranks[2]] {
+    ///         scope.spawn(move || {
+    ///             let rest = rank.subset(&[0, 2]).unwrap();
+    ///             let mut sums = [1; 10];
+    ///             rest.all_reduce(&mut sums, Op::Sum).unwrap();
+    ///             assert_eq!(sums, [2; 10]);
+    ///         });
+    ///     }
+    /// });
+    /// # Ok::<(), antiphon::ExecutorError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`executor::Communicator::subset`].
+    pub fn subset(&self, ranks: &[u32]) -> Result<Communicator> {
+        Communicator::new(&executor::Communicator::subset(self, ranks)?)
+    }
+
     /// Replaces every rank's buffer by the reduction of all.
     ///
     /// # Errors

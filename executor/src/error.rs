@@ -4,8 +4,8 @@ mod numbering;
 
 use crate::communicator::CallSeries;
 use crate::selection::SelectionError;
-use antiphon_bootstrap::BootstrapError;
 use antiphon_bootstrap::launcher::LauncherError;
+use antiphon_bootstrap::{BootstrapError, PeerName};
 use antiphon_hal::HalError;
 use antiphon_plan::LowerError;
 use antiphon_plan::check::Faults;
@@ -417,6 +417,24 @@ impl ExecutorError {
             | ExecutorError::Installed { source, .. }
             | ExecutorError::OfWhole { source } => source.cause(),
             other => other,
+        }
+    }
+
+    /// The other rank that this error speaks of, if it is one: which is lost, has aborted, or called something else. Its number
+    /// is that of the communicator on which the call was made.
+    pub fn peer(&self) -> Option<u32> {
+        use {BootstrapError as B, ExecutorError as E};
+        match *self.cause() {
+            E::PeerLost { peer, .. } | E::Link { peer, .. } | E::Reach { peer, .. } => Some(peer),
+            E::Mismatch { peer, .. } | E::Diverged { peer, .. } | E::Layout { peer, .. } => {
+                Some(peer)
+            }
+            E::Aborted { by, .. }
+            | E::Bootstrap(B::Aborted { by: PeerName { rank: by, .. }, .. }) => Some(by),
+            E::Bootstrap(
+                B::PeerLost { peer, .. } | B::PeerLeft { peer, .. } | B::Mismatch { peer, .. },
+            ) => Some(peer.rank),
+            _ => None,
         }
     }
 

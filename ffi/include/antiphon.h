@@ -94,7 +94,8 @@ enum antiphon_result
      */
     ANTIPHON_RESULT_MISMATCH = 10,
     /**
-     * A peer died, or has left, or cannot be reached any more. The communicator is of no more use for what needs that peer.
+     * A peer died, or has left, or cannot be reached any more. The communicator is of no more use for what needs that peer; the
+     * other ranks may go on with one that antiphon_communicator_subset makes.
      */
     ANTIPHON_RESULT_PEER_LOST = 11,
     /**
@@ -389,8 +390,9 @@ typedef struct antiphon_config {
      */
     int32_t reserved;
     /**
-     * The device of the rank's buffers: "host", "cuda:1", "rocm:0"; a name without a number is the device that is current on
-     * the calling thread. Null takes what the environment variable ANTIPHON_DEVICE says, or else the host.
+     * The device of the rank's buffers: "host", "cuda:1", "rocm:0"; a name without a number is the device that the
+     * application has made current on the calling thread, else that of this rank's number on its host (antiphon_local_rank),
+     * counted from 0 again where there are fewer devices. Null takes what the environment variable ANTIPHON_DEVICE says, or else the host.
      * antiphon_communicator_create_in_process also takes one device for each rank, separated by commas; with a single name
      * without a number, its ranks take turns on all devices of that kind.
      */
@@ -1080,35 +1082,6 @@ antiphon_result antiphon_communicator_create_in_process(uint32_t world,
                                                         struct antiphon_communicator **out_communicators);
 
 /**
- * Divides the ranks into groups: ranks of one color form a new one, ordered by key, then by rank. The bits of a key are read
- * as an `int32_t`, so it may be negative. Every rank calls it; one that passes a negative color joins none, and gets null.
- *
- * Any thread may call it, in the same order among a communicator's calls on all ranks.
- *
- * The caller sees to it:
- * The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_communicator` is null or writable.
- */
-antiphon_result antiphon_communicator_split(const struct antiphon_communicator *communicator,
-                                            int32_t color,
-                                            uint32_t key,
-                                            struct antiphon_communicator **out_communicator);
-
-/**
- * Makes a communicator of some ranks of another, in the order of the list: each of the `count` listed ranks calls it with the
- * same list, and the others take no part. It also works if the other communicator is broken, if the listed ranks are alive.
- *
- * Any thread may call it, in the same order among calls with the same list on all ranks of the list.
- *
- * The caller sees to it:
- * The handle is null, or one that this library returned and that nobody destroys meanwhile; the list is null or as long as said;
- * `out_communicator` is null or writable.
- */
-antiphon_result antiphon_communicator_subset(const struct antiphon_communicator *communicator,
-                                             const uint32_t *ranks,
-                                             uint32_t count,
-                                             struct antiphon_communicator **out_communicator);
-
-/**
  * Writes the rank of a communicator.
  *
  * Any thread may call it at any time.
@@ -1183,7 +1156,7 @@ antiphon_result antiphon_communicator_abort(const struct antiphon_communicator *
 
 /**
  * Writes what broke a communicator, an antiphon_result, or ANTIPHON_RESULT_SUCCESS while it is whole. If it is broken,
- * antiphon_last_error has the details afterwards. Does not wait.
+ * antiphon_last_error and antiphon_last_error_peer have the details afterwards. Does not wait.
  *
  * Any thread may call it at any time.
  *
@@ -1255,6 +1228,69 @@ antiphon_result antiphon_backend_is_built(const char *name, int32_t *out_built);
  * The name is null or ends with a zero; `out_index` is null or writable.
  */
 antiphon_result antiphon_device_current(const char *name, uint32_t *out_index);
+
+/**
+ * Writes this process's number among the ranks of its host, as its launcher or ANTIPHON_LOCAL_RANK says it; where only the number among
+ * all ranks is known, that one; 0 where nothing started the process as a rank. It is what an application gives to
+ * cudaSetDevice or hipSetDevice, modulo the number of devices; a configuration whose device has no number does so by itself.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * `out_rank` is null or writable.
+ */
+antiphon_result antiphon_local_rank(uint32_t *out_rank);
+
+/**
+ * Divides the ranks into groups: ranks of one color form a new one, ordered by key, then by rank. The bits of a key are read
+ * as an `int32_t`, so it may be negative. Every rank calls it; one that passes a negative color joins none, and gets null.
+ *
+ * Any thread may call it, in the same order among a communicator's calls on all ranks.
+ *
+ * The caller sees to it:
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_communicator` is null or writable.
+ */
+antiphon_result antiphon_communicator_split(const struct antiphon_communicator *communicator,
+                                            int32_t color,
+                                            uint32_t key,
+                                            struct antiphon_communicator **out_communicator);
+
+/**
+ * Makes a communicator of some ranks of another, in the order of the list: each of the `count` listed ranks calls it with the
+ * same list, and the others take no part. It also works if the other communicator is broken, if the listed ranks are alive.
+ * antiphon_communicator_lost tells which ranks are not. If a listed rank is lost meanwhile, it fails with
+ * ANTIPHON_RESULT_PEER_LOST, or with ANTIPHON_RESULT_ABORTED where another rank found that out first.
+ *
+ * Any thread may call it, in the same order among calls with the same list on all ranks of the list.
+ *
+ * The caller sees to it:
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; the list is null or as long as said;
+ * `out_communicator` is null or writable.
+ */
+antiphon_result antiphon_communicator_subset(const struct antiphon_communicator *communicator,
+                                             const uint32_t *ranks,
+                                             uint32_t count,
+                                             struct antiphon_communicator **out_communicator);
+
+/**
+ * Writes the ranks that this rank knows to be gone, in order, to an array that has room for `capacity` of them (that of the
+ * communicator's ranks is enough), and their number to `out_count`: they have died, have left the communicator, or cannot be
+ * reached any more. It tells them also when the communicator is broken, and of those that went later than what broke it; ranks
+ * may come to know of a loss at different times. Does not wait.
+ *
+ * With a null array and a capacity of 0 it writes only the number. If the array is too small, it fails with
+ * ANTIPHON_RESULT_BUFFER_TOO_SMALL.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_ranks` is null or has room for
+ * `capacity`, `out_count` is null or writable.
+ */
+antiphon_result antiphon_communicator_lost(const struct antiphon_communicator *communicator,
+                                           uint32_t *out_ranks,
+                                           uint32_t capacity,
+                                           uint32_t *out_count);
 
 /**
  * Begins a group: the collectives and transfers that this thread calls until antiphon_group_end, on any communicators, are
@@ -1660,6 +1696,14 @@ antiphon_result antiphon_registry_explain(const struct antiphon_question *questi
  * Any thread may call it at any time.
  */
 const char *antiphon_last_error(void);
+
+/**
+ * The other rank that the failure of antiphon_last_error speaks of: the one that is lost, has aborted the communicator, or called
+ * something else. It is the rank's number on the communicator of the call; -1 if the failure speaks of no other rank, or of several.
+ *
+ * Any thread may call it at any time.
+ */
+int32_t antiphon_last_error_peer(void);
 
 /**
  * Sets this thread's last failure to a text of the program. A selector, or code that serves calls, gives the reason of its

@@ -65,7 +65,7 @@ unsafe fn id_at(id: *const antiphon_unique_id) -> Result<UniqueId, Failure> {
     id.ok_or_else(|| Failure::argument("cannot read `id`: saw null, allowed an id"))?.id()
 }
 
-fn handle(communicator: &Communicator) -> Result<*mut antiphon_communicator, Failure> {
+pub(crate) fn handle(communicator: &Communicator) -> Result<*mut antiphon_communicator, Failure> {
     Ok(issue(Collectives::new(communicator)?))
 }
 
@@ -230,65 +230,6 @@ pub unsafe extern "C" fn antiphon_communicator_create_in_process(
             // SAFETY: there is room for as many as there are ranks.
             unsafe { out_communicators.wrapping_add(rank).write(issue(end)) };
         }
-        Ok(())
-    })
-}
-
-/// Divides the ranks into groups: ranks of one color form a new one, ordered by key, then by rank. The bits of a key are read
-/// as an `int32_t`, so it may be negative. Every rank calls it; one that passes a negative color joins none, and gets null.
-///
-/// Any thread may call it, in the same order among a communicator's calls on all ranks.
-///
-/// # Safety
-/// The handle is null, or one that this library returned and that nobody destroys meanwhile; `out_communicator` is null or writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn antiphon_communicator_split(
-    communicator: *const antiphon_communicator,
-    color: i32,
-    key: u32,
-    out_communicator: *mut *mut antiphon_communicator,
-) -> antiphon_result {
-    entry(|| {
-        let out = Out::new(out_communicator, "out_communicator")?;
-        // SAFETY: as this function's.
-        let collectives = unsafe { borrow::<Collectives>(communicator)? };
-        let group =
-            collectives.communicator().split(u32::try_from(color).ok(), key.cast_signed())?;
-        let handle = group.as_ref().map_or(Ok(std::ptr::null_mut()), handle)?;
-        // SAFETY: as this function's.
-        unsafe { out.set(handle) };
-        Ok(())
-    })
-}
-
-/// Makes a communicator of some ranks of another, in the order of the list: each of the `count` listed ranks calls it with the
-/// same list, and the others take no part. It also works if the other communicator is broken, if the listed ranks are alive.
-///
-/// Any thread may call it, in the same order among calls with the same list on all ranks of the list.
-///
-/// # Safety
-/// The handle is null, or one that this library returned and that nobody destroys meanwhile; the list is null or as long as said;
-/// `out_communicator` is null or writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn antiphon_communicator_subset(
-    communicator: *const antiphon_communicator,
-    ranks: *const u32,
-    count: u32,
-    out_communicator: *mut *mut antiphon_communicator,
-) -> antiphon_result {
-    entry(|| {
-        let out = Out::new(out_communicator, "out_communicator")?;
-        // SAFETY: as this function's.
-        let collectives = unsafe { borrow::<Collectives>(communicator)? };
-        if ranks.is_null() || !ranks.is_aligned() {
-            let text = format!("cannot read `ranks`: saw {ranks:p}, allowed an array");
-            return Err(Failure::argument(text));
-        }
-        // SAFETY: the list is as long as said.
-        let ranks = unsafe { std::slice::from_raw_parts(ranks, count as usize) };
-        let handle = handle(&collectives.communicator().subset(ranks)?)?;
-        // SAFETY: as this function's.
-        unsafe { out.set(handle) };
         Ok(())
     })
 }
@@ -480,7 +421,7 @@ pub(crate) unsafe fn reason_of<'a>(
 }
 
 /// Writes what broke a communicator, an antiphon_result, or ANTIPHON_RESULT_SUCCESS while it is whole. If it is broken,
-/// antiphon_last_error has the details afterwards. Does not wait.
+/// antiphon_last_error and antiphon_last_error_peer have the details afterwards. Does not wait.
 ///
 /// Any thread may call it at any time.
 ///
@@ -496,7 +437,7 @@ pub unsafe extern "C" fn antiphon_communicator_async_error(
         // SAFETY: as this function's.
         let failure = unsafe { borrow::<Collectives>(communicator)? }.failure();
         if let Some(error) = &failure {
-            remember(&error.to_string());
+            remember(&error.to_string(), error.peer());
         }
         let result = failure.as_ref().map_or(antiphon_result::Success, code);
         // SAFETY: as this function's.

@@ -40,8 +40,9 @@ pub struct antiphon_config {
     pub reproducible: i32,
     /// 0.
     pub reserved: i32,
-    /// The device of the rank's buffers: "host", "cuda:1", "rocm:0"; a name without a number is the device that is current on
-    /// the calling thread. Null takes what the environment variable ANTIPHON_DEVICE says, or else the host.
+    /// The device of the rank's buffers: "host", "cuda:1", "rocm:0"; a name without a number is the device that the
+    /// application has made current on the calling thread, else that of this rank's number on its host (antiphon_local_rank),
+    /// counted from 0 again where there are fewer devices. Null takes what the environment variable ANTIPHON_DEVICE says, or else the host.
     /// antiphon_communicator_create_in_process also takes one device for each rank, separated by commas; with a single name
     /// without a number, its ranks take turns on all devices of that kind.
     pub device: *const c_char,

@@ -2,8 +2,8 @@
 
 use crate::entry::{Out, entry, text};
 use crate::result::{Failure, antiphon_result};
-use antiphon_executor::ExecutorError;
 use antiphon_executor::hal::{Backend, Device, DeviceName, driver, drivers};
+use antiphon_executor::{ExecutorError, dealt_device, local_device, local_rank};
 use std::ffi::c_char;
 use std::sync::Arc;
 
@@ -41,16 +41,14 @@ impl Devices {
         }
     }
 
-    /// The device of one rank; `None` for the host. A name without a number is the device that is current on the calling
-    /// thread, or the first one if none is current.
+    /// The device of one rank; `None` for the host. What a name without a number means, [`local_device`] says.
     ///
     /// # Errors
     /// For a device that does not exist, and for a list of several.
     pub fn one(&self) -> Result<Option<Arc<dyn Device>>, Failure> {
         match *self.0 {
             [DeviceName { backend: Backend::Host, index: None | Some(0) }] => Ok(None),
-            [DeviceName { backend, index: Some(index) }] => open(backend, index).map(Some),
-            [DeviceName { backend, index: None }] => open(backend, current(backend)?).map(Some),
+            [name] => Ok(Some(local_device(name)?)),
             _ => {
                 let text = format!("cannot use {} devices for one rank: name one", self.0.len());
                 Err(Failure::argument(text))
@@ -67,13 +65,10 @@ impl Devices {
         let opened = match *self.0 {
             [DeviceName { backend: Backend::Host, index: None | Some(0) }] => return Ok(None),
             [DeviceName { backend, index: None }] => {
-                let found = driver(backend).and_then(|driver| driver.devices());
-                let found = found.map_err(ExecutorError::from)?.len().max(1) as u32;
-                (0..world).map(|rank| open(backend, rank % found)).collect::<Result<Vec<_>, _>>()?
+                let dealt = (0..world).map(|rank| dealt_device(backend, rank));
+                dealt.collect::<Result<Vec<_>, _>>()?
             }
-            [DeviceName { backend, index: Some(index) }] => {
-                vec![open(backend, index)?; world as usize]
-            }
+            [name] => vec![local_device(name)?; world as usize],
             _ if self.0.len() == world as usize => {
                 let opened = self.0.iter().map(|name| Devices(vec![*name]).some());
                 opened.collect::<Result<Vec<_>, _>>()?
@@ -91,19 +86,9 @@ impl Devices {
 
     /// The one device, the host's too.
     fn some(&self) -> Result<Arc<dyn Device>, Failure> {
-        self.one()?.map_or_else(|| open(Backend::Host, 0), Ok)
+        let host = DeviceName { backend: Backend::Host, index: Some(0) };
+        self.one()?.map_or_else(|| Ok(local_device(host)?), Ok)
     }
-}
-
-fn open(backend: Backend, index: u32) -> Result<Arc<dyn Device>, Failure> {
-    let opened = driver(backend).and_then(|driver| driver.open(index));
-    Ok(opened.map_err(ExecutorError::from)?)
-}
-
-/// The number of the device that is current on the calling thread, or of the first one if none is current.
-fn current(backend: Backend) -> Result<u32, Failure> {
-    let current = driver(backend).and_then(|driver| driver.current());
-    Ok(current.map_err(ExecutorError::from)?.unwrap_or(0))
 }
 
 /// The device that a text names.
@@ -159,9 +144,30 @@ pub unsafe extern "C" fn antiphon_device_current(
     entry(|| {
         let out = Out::new(out_index, "out_index")?;
         // SAFETY: as this function's.
-        let index = current(backend(unsafe { text(name, "name")? })?)?;
+        let backend = backend(unsafe { text(name, "name")? })?;
+        let current = driver(backend).and_then(|driver| driver.current());
+        let index = current.map_err(ExecutorError::from)?.unwrap_or(0);
         // SAFETY: as this function's.
         unsafe { out.set(index) };
+        Ok(())
+    })
+}
+
+/// Writes this process's number among the ranks of its host, as its launcher or ANTIPHON_LOCAL_RANK says it; where only the number among
+/// all ranks is known, that one; 0 where nothing started the process as a rank. It is what an application gives to
+/// cudaSetDevice or hipSetDevice, modulo the number of devices; a configuration whose device has no number does so by itself.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// `out_rank` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_local_rank(out_rank: *mut u32) -> antiphon_result {
+    entry(|| {
+        let out = Out::new(out_rank, "out_rank")?;
+        let rank = local_rank()?;
+        // SAFETY: as this function's.
+        unsafe { out.set(rank) };
         Ok(())
     })
 }

@@ -19,7 +19,7 @@ pub(crate) fn entry(body: impl FnOnce() -> Result<(), Failure>) -> antiphon_resu
 
 #[cold]
 fn failed(failure: &Failure) -> antiphon_result {
-    remember(&failure.text);
+    remember(&failure.text, failure.peer);
     failure.code
 }
 

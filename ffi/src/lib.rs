@@ -16,6 +16,7 @@ mod collectives;
 mod communicator;
 mod config;
 mod device;
+mod dividing;
 mod entry;
 mod group;
 mod handle;

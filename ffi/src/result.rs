@@ -34,7 +34,8 @@ pub enum antiphon_result {
     Timeout = 9,
     /// Ranks called different things. The communicator is of no more use.
     Mismatch = 10,
-    /// A peer died, or has left, or cannot be reached any more. The communicator is of no more use for what needs that peer.
+    /// A peer died, or has left, or cannot be reached any more. The communicator is of no more use for what needs that peer; the
+    /// other ranks may go on with one that antiphon_communicator_subset makes.
     PeerLost = 11,
     /// A rank aborted the communicator. It is of no more use.
     Aborted = 12,
@@ -49,11 +50,13 @@ pub enum antiphon_result {
 pub(crate) struct Failure {
     pub code: antiphon_result,
     pub text: String,
+    /// The other rank that it speaks of.
+    pub peer: Option<u32>,
 }
 
 impl Failure {
     pub fn new(code: antiphon_result, text: impl Into<String>) -> Self {
-        Failure { code, text: text.into() }
+        Failure { code, text: text.into(), peer: None }
     }
 
     pub fn argument(text: impl Into<String>) -> Self {
@@ -63,7 +66,7 @@ impl Failure {
 
 impl From<ExecutorError> for Failure {
     fn from(error: ExecutorError) -> Self {
-        Failure { code: code(&error), text: error.to_string() }
+        Failure { code: code(&error), text: error.to_string(), peer: error.peer() }
     }
 }
 
@@ -105,16 +108,22 @@ pub(crate) fn code(error: &ExecutorError) -> antiphon_result {
     }
 }
 
-thread_local! {
-    static LAST: RefCell<Option<CString>> = const { RefCell::new(None) };
+/// What a thread keeps of a failure.
+struct Last {
+    text: CString,
+    peer: Option<u32>,
 }
 
-/// Keeps the text of this thread's last failure.
-pub(crate) fn remember(text: &str) {
+thread_local! {
+    static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+}
+
+/// Keeps the text of this thread's last failure, and the other rank that it speaks of.
+pub(crate) fn remember(text: &str, peer: Option<u32>) {
     let bytes: Vec<u8> = text.bytes().filter(|&byte| byte != 0).collect();
-    let text = CString::new(bytes).ok();
-    // Late in the life of a thread this may fail; then nobody is left to ask for the text.
-    let _ = LAST.try_with(|last| last.replace(text));
+    let last = CString::new(bytes).ok().map(|text| Last { text, peer });
+    // Late in the life of a thread this may fail; then nobody is left to ask for it.
+    let _ = LAST.try_with(|kept| kept.replace(last));
 }
 
 /// Describes what went wrong in the last function of this library that failed on the calling thread: it names values and ranks,
@@ -126,8 +135,22 @@ pub(crate) fn remember(text: &str) {
 pub extern "C" fn antiphon_last_error() -> *const c_char {
     let none = c"".as_ptr();
     entry_or(none, || {
-        let kept = LAST.try_with(|last| last.borrow().as_ref().map_or(none, |text| text.as_ptr()));
+        let kept =
+            LAST.try_with(|last| last.borrow().as_ref().map_or(none, |last| last.text.as_ptr()));
         kept.unwrap_or(none)
+    })
+}
+
+/// The other rank that the failure of antiphon_last_error speaks of: the one that is lost, has aborted the communicator, or called
+/// something else. It is the rank's number on the communicator of the call; -1 if the failure speaks of no other rank, or of several.
+///
+/// Any thread may call it at any time.
+#[unsafe(no_mangle)]
+pub extern "C" fn antiphon_last_error_peer() -> i32 {
+    const NONE: i32 = -1;
+    entry_or(NONE, || {
+        let peer = LAST.try_with(|last| last.borrow().as_ref().and_then(|last| last.peer));
+        peer.ok().flatten().and_then(|peer| i32::try_from(peer).ok()).unwrap_or(NONE)
     })
 }
 
@@ -142,7 +165,7 @@ pub extern "C" fn antiphon_last_error() -> *const c_char {
 pub unsafe extern "C" fn antiphon_set_last_error(failure: *const c_char) -> antiphon_result {
     entry(|| {
         // SAFETY: as this function's.
-        remember(unsafe { text_of(failure, "failure")? });
+        remember(unsafe { text_of(failure, "failure")? }, None);
         Ok(())
     })
 }
@@ -154,7 +177,7 @@ pub(crate) fn overheard<T>(run: impl FnOnce() -> T) -> (T, Option<String>) {
     let returned = run();
     let left = LAST.try_with(|last| {
         let mut last = last.borrow_mut();
-        let left = last.as_ref().map(|text| text.to_string_lossy().into_owned());
+        let left = last.as_ref().map(|last| last.text.to_string_lossy().into_owned());
         if last.is_none() {
             *last = before;
         }
@@ -208,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_function_of_the_program_leaves_its_reason() {
-        remember("of old");
+        remember("of old", Some(3));
         let old = antiphon_last_error();
         assert_eq!(overheard(|| 3), (3, None));
         // Who holds the text may still read it: nothing has failed since.
@@ -218,6 +241,7 @@ mod tests {
         // SAFETY: the text ends with a zero.
         let (set, why) = overheard(|| unsafe { antiphon_set_last_error(c"no such plan".as_ptr()) });
         assert_eq!((set, why.as_deref()), (antiphon_result::Success, Some("no such plan")));
+        assert_eq!(antiphon_last_error_peer(), -1, "what a program says names no rank");
         // SAFETY: there is none.
         let set = unsafe { antiphon_set_last_error(std::ptr::null()) };
         assert_eq!(set, antiphon_result::InvalidArgument);
@@ -225,14 +249,15 @@ mod tests {
 
     #[test]
     fn the_last_failure_is_kept_for_its_thread() {
-        remember("one\0two");
+        remember("one\0two", Some(5));
         // SAFETY: the text stays until the next failure on this thread.
         let kept = unsafe { CStr::from_ptr(antiphon_last_error()) };
-        assert_eq!(kept, c"onetwo");
+        assert_eq!((kept, antiphon_last_error_peer()), (c"onetwo", 5));
         let other = std::thread::spawn(|| {
             // SAFETY: as above.
-            unsafe { CStr::from_ptr(antiphon_last_error()) }.to_bytes().len()
+            let text = unsafe { CStr::from_ptr(antiphon_last_error()) };
+            (text.to_bytes().len(), antiphon_last_error_peer())
         });
-        assert_eq!(other.join().unwrap(), 0);
+        assert_eq!(other.join().unwrap(), (0, -1));
     }
 }

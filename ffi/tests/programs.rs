@@ -17,6 +17,7 @@ mod watched;
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -26,6 +27,8 @@ use watched::{LEAKS, NEEDS, SANITIZERS, WATCH};
 const NATIVE: [&str; 7] = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl", "-lc"];
 
 const STRICT: [&str; 6] = ["-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread"];
+
+const SIGKILL: i32 = 9;
 
 /// The folder of this package.
 fn package() -> &'static Path {
@@ -81,13 +84,15 @@ struct Program {
     arguments: Vec<PathBuf>,
     /// The ranks that it is started as, each a process that finds its rank in the environment; none where it is started once.
     ranks: Option<u32>,
+    /// The rank that kills itself.
+    killed: Option<u32>,
     /// What it prints where all is well.
     says: &'static [&'static str],
 }
 
 impl Program {
     fn new(source: &'static str, says: &'static [&'static str]) -> Self {
-        Program { source, arguments: Vec::new(), ranks: None, says }
+        Program { source, arguments: Vec::new(), ranks: None, killed: None, says }
     }
 
     fn with(mut self, argument: impl Into<PathBuf>) -> Self {
@@ -100,6 +105,11 @@ impl Program {
         self
     }
 
+    fn losing(mut self, rank: u32) -> Self {
+        self.killed = Some(rank);
+        self
+    }
+
     /// Runs the program by a command, which is made for each process, without its arguments.
     fn passes(&self, command: impl Fn() -> Command) {
         let with_arguments = || {
@@ -109,15 +119,15 @@ impl Program {
         };
         let out = match self.ranks {
             None => run(&mut with_arguments()),
-            Some(ranks) => run_ranks(ranks, with_arguments),
+            Some(ranks) => run_ranks(ranks, self.killed, with_arguments),
         };
         let missing: Vec<_> = self.says.iter().filter(|said| !out.contains(**said)).collect();
         assert!(missing.is_empty(), "{:?} did not say {missing:?}: {out}", with_arguments());
     }
 }
 
-/// Runs a command as so many ranks that meet, which must all succeed; what they printed.
-fn run_ranks(ranks: u32, command: impl Fn() -> Command) -> String {
+/// Runs a command as so many ranks that meet, which must all succeed but for one that kills itself; what they printed.
+fn run_ranks(ranks: u32, killed: Option<u32>, command: impl Fn() -> Command) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_nanos();
     // Nobody else's, since no other process of this machine has this number now.
     let place = format!("antiphon-{:032x}", now << 32 | u128::from(std::process::id()));
@@ -133,8 +143,12 @@ fn run_ranks(ranks: u32, command: impl Fn() -> Command) -> String {
     // All of them are waited for before any is judged, so that none is left.
     let ended = started.into_iter().map(|(command, child)| (command, child.wait_with_output()));
     let ended: Vec<_> = ended.collect();
-    let printed = ended.iter().map(|(command, output)| {
+    let printed = (0..).zip(&ended).map(|(rank, (command, output))| {
         let output = output.as_ref().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        if killed == Some(rank) {
+            assert_eq!(output.status.signal(), Some(SIGKILL), "{command:?}: {}", output.status);
+            return String::new();
+        }
         succeeded(command, output)
     });
     printed.collect()
@@ -148,6 +162,9 @@ fn programs(language: Language) -> Vec<Program> {
         Program::new("tests/c/groups.c", &["groups: ok"]),
         Program::new("tests/c/misuse.c", &["misuse: ok"]),
         Program::new("tests/c/registry.c", &["registry: ok"]),
+        Program::new("tests/c/recovery.c", &["recovery: ok, 0 of 2", "recovery: ok, 1 of 2"])
+            .on_ranks(3)
+            .losing(2),
     ];
     let says = &["rank 0 of 2: every element is 3", "rank 1 of 2: every element is 3"];
     match language {

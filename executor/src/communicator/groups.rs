@@ -80,7 +80,8 @@ impl Communicator {
     /// an abort of this communicator by another thread of this rank ends the call.
     ///
     /// # Errors
-    /// `Argument` for a list without this rank, or with a rank that there is not or twice; what the bootstrap reports.
+    /// `Argument` for a list without this rank, or with a rank that there is not or twice; what the bootstrap reports, such as
+    /// `PeerLost` for a rank of the list that is lost. Errors name ranks by their numbers in this communicator.
     pub fn subset(&self, ranks: &[u32]) -> Result<Communicator, ExecutorError> {
         let bad = |saw: String| ExecutorError::Argument {
             what: "make a communicator of some ranks",
@@ -103,6 +104,11 @@ impl Communicator {
                 self.rank()
             )));
         }
+        self.among(ranks).map_err(|error| error.renumbered(ranks))
+    }
+
+    /// As [`subset`](Self::subset), of a list that makes a communicator; in errors ranks have their numbers in it.
+    fn among(&self, ranks: &[u32]) -> Result<Communicator, ExecutorError> {
         let end = loop {
             // Numbered for each list of ranks: only the ranks on it know that it was asked for.
             let number = {
@@ -119,6 +125,13 @@ impl Communicator {
             }
         };
         self.shared.failure.unless_aborted(&end, || self.form(Arc::clone(&end)))
+    }
+
+    /// The ranks that this rank knows to be gone, in order: they have died, have left this communicator, or cannot be reached any
+    /// more. It tells them also when the communicator is broken, and of those that went later than what broke it; ranks may come
+    /// to know of a loss at different times. Does not wait.
+    pub fn lost(&self) -> Vec<u32> {
+        self.shared.bootstrap.gone()
     }
 
     /// This rank's end of the group of itself and a peer, for data that goes one way. The lower of the two is rank 0 there.

@@ -49,7 +49,14 @@ if TYPE_CHECKING:
         send_receive as send_receive,
     )
     from antiphon.comm import CommGroup as CommGroup
-    from antiphon.communicator import Communicator as Communicator, Memory as Memory, Op as Op, Stream as Stream, UniqueId as UniqueId
+    from antiphon.communicator import (
+        Communicator as Communicator,
+        Memory as Memory,
+        Op as Op,
+        Stream as Stream,
+        UniqueId as UniqueId,
+        local_rank as local_rank,
+    )
     from antiphon.dsl import jit as jit, presets as presets
     from antiphon.errors import AntiphonError as AntiphonError
     from antiphon.plan import (
@@ -91,6 +98,7 @@ _HOMES = {
     "Op": "communicator",
     "Stream": "communicator",
     "UniqueId": "communicator",
+    "local_rank": "communicator",
     "jit": "dsl",
     "presets": "dsl",
     "AntiphonError": "errors",

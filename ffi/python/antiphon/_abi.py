@@ -280,11 +280,10 @@ _COUNTED = "antiphon_communicator* void* void* uint64_t int32_t"
 
 FUNCTIONS: dict[str, tuple[str, str]] = {
     "antiphon_abi_version": ("uint32_t", ""),
-    "antiphon_version": ("char*", ""),
     "antiphon_last_error": ("char*", ""),
+    "antiphon_last_error_peer": ("int32_t", ""),
     "antiphon_set_last_error": ("antiphon_result", "char*"),
     "antiphon_unique_id_create": ("antiphon_result", "antiphon_unique_id*"),
-    "antiphon_unique_id_retire": ("antiphon_result", "antiphon_unique_id*"),
     "antiphon_communicator_create": (
         "antiphon_result",
         "antiphon_unique_id* uint32_t uint32_t antiphon_config* antiphon_communicator**",
@@ -298,10 +297,16 @@ FUNCTIONS: dict[str, tuple[str, str]] = {
         "antiphon_result",
         "uint32_t antiphon_config* antiphon_communicator**",
     ),
+    "antiphon_local_rank": ("antiphon_result", "uint32_t*"),
     "antiphon_communicator_split": (
         "antiphon_result",
         "antiphon_communicator* int32_t uint32_t antiphon_communicator**",
     ),
+    "antiphon_communicator_subset": (
+        "antiphon_result",
+        "antiphon_communicator* uint32_t* uint32_t antiphon_communicator**",
+    ),
+    "antiphon_communicator_lost": ("antiphon_result", "antiphon_communicator* uint32_t* uint32_t uint32_t*"),
     "antiphon_communicator_rank": ("antiphon_result", "antiphon_communicator* uint32_t*"),
     "antiphon_communicator_world": ("antiphon_result", "antiphon_communicator* uint32_t*"),
     "antiphon_communicator_node": ("antiphon_result", "antiphon_communicator* uint32_t uint32_t*"),
@@ -316,6 +321,9 @@ FUNCTIONS: dict[str, tuple[str, str]] = {
     "antiphon_stream_synchronize": ("antiphon_result", "antiphon_stream*"),
     "antiphon_stream_query": ("antiphon_result", "antiphon_stream* int32_t*"),
     "antiphon_stream_destroy": ("antiphon_result", "antiphon_stream*"),
+    "antiphon_group_begin": ("antiphon_result", ""),
+    "antiphon_group_end": ("antiphon_result", ""),
+    "antiphon_group_cancel": ("antiphon_result", ""),
     "antiphon_barrier": ("antiphon_result", "antiphon_communicator*"),
     "antiphon_all_reduce": ("antiphon_result", f"{_COUNTED} int32_t antiphon_stream*"),
     "antiphon_all_gather": ("antiphon_result", f"{_COUNTED} antiphon_stream*"),
@@ -341,7 +349,6 @@ FUNCTIONS: dict[str, tuple[str, str]] = {
     "antiphon_executor_create": ("antiphon_result", "antiphon_communicator* antiphon_executor**"),
     "antiphon_executor_abort": ("antiphon_result", "antiphon_executor* char*"),
     "antiphon_executor_destroy": ("antiphon_result", "antiphon_executor*"),
-    "antiphon_plan_load_file": ("antiphon_result", "antiphon_executor* char* antiphon_plan**"),
     "antiphon_plan_load_bytes": ("antiphon_result", "antiphon_executor* void* uint64_t antiphon_plan**"),
     "antiphon_plan_load_name": ("antiphon_result", "antiphon_executor* char* int32_t uint32_t antiphon_plan**"),
     "antiphon_plan_verdict": ("antiphon_result", "antiphon_plan* antiphon_verdict*"),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from antiphon._buffers import NAMES, Span
+from antiphon.communicator import local_rank
 from antiphon.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ LIBRARIES = {
     "rocm": ("ANTIPHON_HIP_LIB", ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so")),
 }
 """The drivers: for each the variable that names its library, and the names by which it is looked for."""
-
-LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "ANTIPHON_RANK")
-"""The variables in which launchers give a rank's number on its node; all ranks that this program starts are on one node."""
 
 
 class Driver:
@@ -123,8 +121,7 @@ def device_of(named: str | None) -> tuple[str, Driver | None]:
     if backend not in LIBRARIES:
         return device, None
     driver = Driver(backend)
-    local = next((int(os.environ[name]) for name in LOCAL_RANKS if os.environ.get(name, "").isdigit()), 0)
-    index = int(number) if number else local % max(1, driver.count())
+    index = int(number) if number else local_rank() % max(1, driver.count())
     driver.use(index)
     return f"{backend}:{index}", driver
 

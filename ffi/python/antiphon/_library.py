@@ -90,7 +90,10 @@ def _prepare(library: ctypes.CDLL) -> ctypes.CDLL:
 def failure(result: int) -> AntiphonError:
     """The error of a function that just returned `result` on this thread."""
     text = library().antiphon_last_error().decode("utf-8", "replace")
-    return BY_RESULT.get(result, InternalError)(text)
+    error = BY_RESULT.get(result, InternalError)(text)
+    peer = library().antiphon_last_error_peer()
+    error.peer = peer if peer >= 0 else None
+    return error
 
 
 def check(result: int) -> None:

@@ -22,10 +22,19 @@ from antiphon._registry import explanation
 from antiphon._streams import Stream, adopted, synchronize
 from antiphon.errors import AntiphonError, InvalidArgumentError, UnsupportedError
 
-__all__ = ["Communicator", "Memory", "Op", "Stream", "UniqueId", "default", "set_default"]
+__all__ = ["Communicator", "Memory", "Op", "Stream", "UniqueId", "default", "local_rank", "set_default"]
 
 _MOST_IN_PROCESS = 1 << 16
 """The most ranks for which room is made before the library is asked; it refuses more."""
+
+
+def local_rank() -> int:
+    """This process's number among the ranks of its host, as its launcher or ANTIPHON_LOCAL_RANK says it; if only the number among
+    all ranks is known, that one; 0 if nothing started the process as a rank. Modulo the number of devices, it is the device that
+    communicators use whose device has no number, as in "cuda", unless the program has made another one current."""
+    rank = ctypes.c_uint32()
+    check(library().antiphon_local_rank(rank))
+    return rank.value
 
 
 class Op(IntEnum):
@@ -176,7 +185,7 @@ class Communicator(Handle):
         hosts, which ANTIPHON_WIRE says unless it is given, `interface` its network interface. With `reproducible`
         sums keep one order, so that a tensor has the same bits however it is put into buckets; unless given,
         ANTIPHON_REPRODUCIBLE says it. `device` says where the buffers are: "host", "cuda:1", "rocm:0"; a name without a number
-        is the current device; unless given, ANTIPHON_DEVICE says it, or else it is the host. Registered and installed plans and
+        is the device that the program has made current, else that of this rank's `local_rank`; unless given, ANTIPHON_DEVICE says it, or else it is the host. Registered and installed plans and
         code serve calls only if they have all `tags`; unless given, those that ANTIPHON_TAGS lists, separated by commas.
         On GPUs `block_threads` is how many threads each thread block has, 1 to 512, as many as the plan says unless given;
         `kernels` says what plans become: "generated", "interpreted" or "auto"; unless given, ANTIPHON_KERNELS says it, or else
@@ -313,6 +322,25 @@ class Communicator(Handle):
         colored = -1 if color is None else number("color", color)
         value = obtained(lambda out: split(own, colored, signed_key, out), Communicator._destroyed_by)
         return Communicator(value, self._on_device) if value else None
+
+    def subset(self, ranks: Iterable[int]) -> Communicator:
+        """The communicator of some of the ranks, in this order: each of them calls it with the same list, and the others have no
+        part in it. It works, too, if this communicator is broken, as long as the listed ranks are alive; `lost` tells which are
+        not. If a listed rank is lost meanwhile, it raises PeerLostError, or AbortedError where another rank found that out
+        first."""
+        listed = [number("rank", rank) for rank in ranks]
+        own, subset = self._open(), library().antiphon_communicator_subset
+        some = (ctypes.c_uint32 * len(listed))(*listed)
+        value = obtained(lambda out: subset(own, some, len(listed), out), Communicator._destroyed_by)
+        return Communicator(value, self._on_device)
+
+    def lost(self) -> list[int]:
+        """The ranks that this rank knows to be gone, in order: they have died, have left this communicator, or cannot be reached
+        any more. It tells them also when the communicator is broken, and of those that went later than what broke it; ranks may
+        come to know of a loss at different times. Does not wait."""
+        count, ranks = ctypes.c_uint32(), (ctypes.c_uint32 * self.world)()
+        check(library().antiphon_communicator_lost(self._open(), ranks, self.world, count))
+        return ranks[: count.value]
 
     def allocate(self, size: int) -> Memory:
         """Zeroed memory of `size` bytes that the ranks of this machine map."""

@@ -27,6 +27,10 @@ class AntiphonError(RuntimeError):
     result: ClassVar[int] = 14
     """Its number in the C interface, an `antiphon_result`."""
 
+    peer: int | None = None
+    """The other rank that it speaks of: the one that is lost, has aborted, or called something else. It is the rank's number on the
+    communicator of the call; None if it speaks of no other rank, or of several."""
+
 
 class InvalidArgumentError(AntiphonError, ValueError):
     """An argument is wrong, or an object is closed; nothing was done."""
@@ -83,7 +87,8 @@ class MismatchError(AntiphonError):
 
 
 class PeerLostError(AntiphonError, ConnectionError):
-    """A peer died, or has left, or cannot be reached any more. The communicator is of no more use for what needs that peer."""
+    """A peer died, or has left, or cannot be reached any more. The communicator is of no more use for what needs that peer; the other
+    ranks may go on with a `subset` of it."""
 
     result = 11
 

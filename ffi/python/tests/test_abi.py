@@ -34,6 +34,15 @@ def test_functions_are_declared_so(name):
     assert declared()[name] == _abi.FUNCTIONS[name]
 
 
+def test_the_page_lists_the_functions_that_are_not_used():
+    page = (Path(__file__).parents[3] / "docs/python.md").read_text(encoding="utf-8")
+    listed = re.findall(r"`(antiphon_\w+)`", page.partition("Python lacks")[2].partition("\n## ")[0])
+    assert sorted(listed) == sorted(declared().keys() - _abi.FUNCTIONS.keys())
+    package = Path(_abi.__file__).parent
+    said = "".join(file.read_text(encoding="utf-8") for file in package.glob("*.py") if file.name != "_abi.py")
+    assert [name for name in _abi.FUNCTIONS if name not in said] == []
+
+
 @pytest.mark.parametrize("kind", [_abi.Result, _abi.Verdict, _abi.Dtype, _abi.Op, _abi.Switch])
 def test_numbers_are_those_of_the_interface(kind):
     name = f"antiphon_{kind.__name__.lower()}"

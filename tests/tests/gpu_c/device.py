@@ -4,7 +4,10 @@ import ctypes
 import os
 import threading
 
-from antiphon import Communicator, DataType, ExecutionPlan, Executor, Op, group, register_code, unregister_code
+from antiphon import (
+    Communicator, DataType, ExecutionPlan, Executor, Op, UniqueId, group, local_rank, register_code, unregister_code
+)  # fmt: skip
+from antiphon._library import library
 from antiphon.errors import InvalidArgumentError, UnsupportedError
 from antiphon.plan import Constraint
 
@@ -212,8 +215,30 @@ def rank(communicator):
     cuda("cuStreamDestroy_v2", native)
 
 
+def by_local_rank():
+    """The fourth rank of a host has the fourth device, or the one that it has made current."""
+    os.environ["ANTIPHON_LOCAL_RANK"] = "3"
+    assert local_rank() == 3
+    lib, found = library(), []
+
+    def find(prepare):
+        prepare()
+        number = ctypes.c_uint32()
+        with Communicator.from_id(UniqueId.create(), 0, 1, device="cuda") as alone:
+            assert lib.antiphon_communicator_make_current(alone._open()) == 0
+            assert lib.antiphon_device_current(b"cuda", ctypes.byref(number)) == 0
+        found.append(number.value)
+
+    for prepare in (lambda: None, use):
+        thread = threading.Thread(target=find, args=(prepare,))
+        thread.start()
+        thread.join()
+    assert found == [3, 0], found
+
+
 def main():
     cuda("cuInit", 0)
+    by_local_rank()
     failed = []
 
     def guarded(communicator):

@@ -67,7 +67,9 @@ impl fmt::Display for Names<'_> {
 #[non_exhaustive]
 pub enum BootstrapError {
     /// A peer's process ended, or its link broke or carried garbage.
-    #[error("cannot finish {doing}: {peer} is lost: {reason}; restart the job without it")]
+    #[error(
+        "cannot finish {doing}: {peer} is lost: {reason}; go on without it in a group of the others, or start the job again"
+    )]
     PeerLost {
         /// The operation that cannot finish.
         doing: &'static str,

@@ -310,6 +310,13 @@ impl Bootstrap for Member {
         Ok(matches!(state.absent.from(self.group.id, member), Some(Gone::Left)))
     }
 
+    fn gone(&self) -> Vec<u32> {
+        let state = lock(&self.mesh().state);
+        let is_gone = |member: u32| state.absent.from(self.group.id, member).is_some();
+        let ranks = (0..).zip(&self.group.members);
+        ranks.filter(|&(_, &member)| is_gone(member)).map(|(rank, _)| rank).collect()
+    }
+
     fn key(&self, purpose: &str) -> [u8; 32] {
         let group = self.group.id.to_le_bytes();
         crate::key::keyed(&self.mesh().secret, &[b"antiphon group", &group, purpose.as_bytes()])

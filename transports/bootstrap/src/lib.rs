@@ -232,6 +232,10 @@ pub trait Bootstrap: Send + Sync {
     /// `NoSuchRank`.
     fn has_left(&self, peer: u32) -> Result<bool>;
 
+    /// The ranks of this group that are lost or have [left](Self::has_left), in order, as far as is known; also where the group is
+    /// aborted.
+    fn gone(&self) -> Vec<u32>;
+
     /// A key that only the ranks of this group know, and that never travelled: derived from the job's secret, the group and
     /// `purpose`. Equal on all ranks of the group.
     fn key(&self, purpose: &str) -> [u8; 32];

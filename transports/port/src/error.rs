@@ -1,8 +1,8 @@
 //! The errors of wires.
 
 /// What to do about a link that is lost.
-const LOST: &str =
-    "see what became of that rank and of the network between, and start the job again";
+const LOST: &str = "see what became of that rank and of the network between; go on without it in a group of the others, or start the job \
+     again";
 
 /// What can go wrong on a wire.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

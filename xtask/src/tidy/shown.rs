@@ -12,6 +12,8 @@ const SHOWN: &[(&str, &str, &[&str])] = &[
     ("docs/c.md", "c", &["examples/c/all_reduce.c", "examples/c/overlap.c"]),
     ("docs/c.md", "cmake", &["examples/c/CMakeLists.txt"]),
     ("docs/c.md", "cpp", &["examples/c/client.cpp"]),
+    ("docs/recovery.md", "rust", &["tests/tests/recovery.rs"]),
+    ("docs/recovery.md", "py", &["ffi/python/tests/programs/recovery.py"]),
 ];
 
 /// Checks the pages of the repository at `root`.

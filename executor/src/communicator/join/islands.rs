@@ -266,6 +266,10 @@ impl Bootstrap for Islands {
         self.ranks.has_left(peer)
     }
 
+    fn gone(&self) -> Vec<u32> {
+        self.ranks.gone()
+    }
+
     fn key(&self, purpose: &str) -> [u8; 32] {
         self.ranks.key(purpose)
     }
