@@ -241,6 +241,16 @@ mod tests {
     }
 
     #[test]
+    fn a_subset_that_does_not_form_names_ranks_by_their_numbers_in_the_whole() {
+        let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
+        let mut ranks = Communicator::in_process(3, &options).unwrap();
+        drop(ranks.pop());
+        let error = ranks[1].subset(&[1, 2]).unwrap_err();
+        assert_eq!((error.peer(), ranks[1].lost()), (Some(2), vec![2]), "{error}");
+        assert!(error.to_string().contains("rank 2 "), "{error}");
+    }
+
+    #[test]
     fn ranks_that_exchange_and_ranks_that_split_are_told_so() {
         for hosts in [["this"; 2], ["this", "that"]] {
             let options = Options::default().with_timeout(Some(Duration::from_secs(60)));

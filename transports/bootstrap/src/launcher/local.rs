@@ -35,10 +35,11 @@ mod tests {
 
     #[test]
     fn a_rank_has_its_number_on_its_host_from_who_started_it() {
-        let local = |variables: &[(&str, &str)]| {
+        type Variables = &'static [(&'static str, &'static str)];
+        let local = |variables: Variables| {
             local_rank(&variables.iter().copied().collect()).map_err(|error| error.to_string())
         };
-        let cases: [(&[(&str, &str)], Option<u32>); 10] = [
+        let cases: [(Variables, Option<u32>); 10] = [
             (&[], None),
             (&[("RANK", "3")], None),
             (&[("RANK", "3"), ("WORLD_SIZE", "8")], Some(3)),
