@@ -15,7 +15,9 @@ const PACKET_TILE: usize = 2048;
 /// Bytes per call that reaches into another process: the size that measured fastest.
 const PROCESS_TILE: u64 = 64 << 10;
 /// Bytes that a block moves at a time, before the launch looks at its links and at whether it still goes on.
-const PART: u64 = 16 << 20;
+pub const PART: u64 = 16 << 20;
+/// Parts begin and end at multiples of so many bytes, where elements do and the units of packets.
+const PART_UNIT: u64 = 8;
 
 /// Temporary memory of a stepping thread; grows to what the widest move needs and stays.
 #[derive(Debug, Default)]
@@ -145,40 +147,49 @@ impl Run<'_, '_, '_, '_> {
         reads: usize,
         op: ReduceOp,
     ) -> Result<(), Stop> {
-        let done = self.cursor.progress.load(Ordering::Relaxed);
-        let Some(rest) = PART.checked_sub(self.moved).filter(|&rest| rest > 0) else {
-            return Err(Stop::Paused);
-        };
-        let end = len.min(done + rest);
-        // Small moves take less time than the look.
-        if done > 0 || len >= PROCESS_TILE {
-            self.all_go_on()?;
-        }
-        self.moved += end - done;
+        let part = self.next_part(len, self.pad.places.iter().map(|side| side.rank))?;
         // SAFETY: resolved for `len` bytes.
         unsafe {
             if kind == Kind::Process {
-                self.through_processes(reads, op, done..end)?;
+                self.through_processes(reads, op, part.clone())?;
             } else {
-                self.pad.advance(done);
-                self.raw(reads, op, end - done);
+                self.pad.advance(part.start);
+                self.raw(reads, op, part.end - part.start);
             }
         }
-        let over = end == len;
-        if done > 0 || !over {
-            self.cursor.progress.store(if over { 0 } else { end }, Ordering::Relaxed);
-        }
-        if over { Ok(()) } else { Err(Stop::Paused) }
+        self.end_part(part, len)
     }
 
-    /// Whether no rank whose memory the resolved sides are in has given the launch up. Such memory may be something else's by now:
-    /// this process may have been stopped meanwhile.
-    fn all_go_on(&self) -> Result<(), Stop> {
-        let others = self.pad.places.iter().filter(|side| side.rank != self.stage.rank);
-        match others.map(|side| side.rank).find(|&rank| self.table.has_given_up(rank)) {
-            Some(rank) => Err(Blocked::GivenUp(rank).into()),
-            None => Ok(()),
+    /// The part of `len` bytes to be moved next, from `cursor.progress` on, unless one of the ranks whose memory they are in has given
+    /// the launch up. Such memory may be something else's by now: this process may have been stopped meanwhile.
+    pub(super) fn next_part(
+        &self,
+        len: u64,
+        mut ranks: impl Iterator<Item = u32>,
+    ) -> Result<Range<u64>, Stop> {
+        let done = self.cursor.progress.load(Ordering::Relaxed);
+        let rest = PART.saturating_sub(self.moved.next_multiple_of(PART_UNIT));
+        if rest == 0 {
+            return Err(Stop::Paused);
         }
+        // Small moves take less time than the look.
+        if done > 0 || len >= PROCESS_TILE {
+            let gone = |&rank: &u32| rank != self.stage.rank && self.table.has_given_up(rank);
+            if let Some(rank) = ranks.find(gone) {
+                return Err(Blocked::GivenUp(rank).into());
+            }
+        }
+        Ok(done..len.min(done + rest))
+    }
+
+    /// Counts a part of `len` bytes as moved, and pauses the block where it was not the last.
+    pub(super) fn end_part(&mut self, part: Range<u64>, len: u64) -> Result<(), Stop> {
+        self.moved += part.end - part.start;
+        let over = part.end == len;
+        if part.start > 0 || !over {
+            self.cursor.progress.store(if over { 0 } else { part.end }, Ordering::Relaxed);
+        }
+        if over { Ok(()) } else { Err(Stop::Paused) }
     }
 
     /// Fills the pad with the addresses of all sides.

@@ -44,7 +44,7 @@ impl Run<'_, '_, '_, '_> {
         }
     }
 
-    /// Posts a transfer, from where an earlier step left it.
+    /// Posts a transfer, from where an earlier step left it, in parts as moves are made.
     pub(super) fn post(
         &mut self,
         channel: u32,
@@ -69,18 +69,23 @@ impl Run<'_, '_, '_, '_> {
                 let offset = if packets { 2 * offset } else { offset };
                 Spot { rank: sides[side].rank, area: sides[side].area, offset }
             };
-            let (from, to) = (spot(0), spot(1));
-            let posted = self.posting().and_then(|posting| Ok(posting.write(from, to, bytes)?));
-            let stop = match posted {
-                Ok(true) => continue,
-                Ok(false) => Blocked::Full(channel).into(),
-                Err(stop) => stop,
-            };
-            self.cursor.segment.store(number - segments.start, Ordering::Relaxed);
-            return Err(stop);
+            if let Err(stop) = self.post_part(channel, [spot(0), spot(1)], bytes) {
+                self.cursor.segment.store(number - segments.start, Ordering::Relaxed);
+                return Err(stop);
+            }
         }
         self.cursor.segment.store(0, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Posts `bytes` bytes, or the next part of many: over the local wire the thread that posts copies them.
+    fn post_part(&mut self, channel: u32, [from, to]: [Spot; 2], bytes: u64) -> Result<(), Stop> {
+        let part = self.next_part(bytes, std::iter::once(to.rank))?;
+        let at = |spot: Spot| Spot { offset: spot.offset + part.start, ..spot };
+        if !self.posting()?.write(at(from), at(to), part.end - part.start)? {
+            return Err(Blocked::Full(channel).into());
+        }
+        self.end_part(part, bytes)
     }
 
     /// Posts a signal.
@@ -186,11 +191,12 @@ mod tests {
 
     /// What rank 0 of two does with its port is written by `say`, and whether the other answers; steps the block, with a fake or without.
     fn with_port(
+        bytes: u64,
         answers: bool,
         say: impl Fn(&Block<'_>, &ProgramBuilder, Channel),
         check: impl FnOnce(&mut dyn FnMut(Option<&mut dyn Posting>) -> Step),
     ) {
-        let program = ProgramBuilder::new("posts", Collective::SendRecv, 2);
+        let program = ProgramBuilder::new("posts", Collective::SendRecv, 2).chunk_counts(2, 2);
         let port = program.port(0, 1);
         say(&program.block(0), &program, port);
         let other = program.block(1);
@@ -199,7 +205,7 @@ mod tests {
             other.signal(&[port]);
         }
         let layout = Layout::new(&program.build().unwrap()).unwrap();
-        let sizes = CallSizes { input: 64, output: 64, element: 4, strict: false };
+        let sizes = CallSizes { input: bytes, output: bytes, element: 4, strict: false };
         let lowered = layout.program(0, sizes).unwrap();
         let shape = ArenaShape::new(&layout.ranks[0], 0, false, false).unwrap();
         let mut memory = vec![[0u128; 8]; shape.bytes as usize / 128 + 2];
@@ -233,7 +239,7 @@ mod tests {
             let (from, to) = (program.input(0).all(), program.output(1).all());
             block.put_with_signal_and_flush(&port, from, to);
         };
-        with_port(false, say, |run| {
+        with_port(64, false, say, |run| {
             let mut fake = Fake::default();
             assert_eq!(run(None), Step::Blocked(Blocked::Elsewhere));
             assert_eq!(run(Some(&mut fake)), Step::Blocked(Blocked::Full(0)));
@@ -249,6 +255,62 @@ mod tests {
         });
     }
 
+    /// Over the local wire a post is a copy, which is not to go on for seconds once its peer has given up.
+    #[test]
+    fn a_long_post_is_made_in_parts_and_its_signal_comes_behind_the_last() {
+        const PART: u64 = 16 << 20;
+        const BYTES: u64 = 40 << 20;
+        let say = |block: &Block<'_>, program: &ProgramBuilder, port: Channel| {
+            let (from, to) = (program.input(0).all(), program.output(1).all());
+            block.put_with_signal_and_flush(&port, from, to);
+        };
+        with_port(BYTES + 12, false, say, |run| {
+            let mut fake = Fake { room: 2, ..Fake::default() };
+            assert_eq!(run(Some(&mut fake)), Step::Paused);
+            assert_eq!(run(Some(&mut fake)), Step::Paused);
+            for _ in 0..2 {
+                assert_eq!(run(Some(&mut fake)), Step::Blocked(Blocked::Full(0)));
+            }
+            assert_eq!(fake.signals, []);
+            fake.room = 2;
+            assert_eq!(run(Some(&mut fake)), Step::Blocked(Blocked::Flush(0)));
+            let parts = [(0, PART), (PART, PART), (2 * PART, BYTES + 12 - 2 * PART)];
+            assert_eq!(parts_of(&fake.writes), parts);
+            assert_eq!(fake.signals, [(1, 0, 1)]);
+        });
+    }
+
+    /// Packets among them are written whole.
+    #[test]
+    fn parts_of_posts_end_where_units_of_packets_do() {
+        const PART: u64 = 16 << 20;
+        let say = |block: &Block<'_>, program: &ProgramBuilder, port: Channel| {
+            for half in 0..2 {
+                block.put_over(&port, program.input(0).chunk(half), program.output(1).chunk(half));
+            }
+            block.signal(&[port]);
+        };
+        let half = PART + 4;
+        with_port(2 * half, false, say, |run| {
+            let mut fake = Fake { room: 5, ..Fake::default() };
+            assert_eq!(run(Some(&mut fake)), Step::Paused);
+            assert_eq!(run(Some(&mut fake)), Step::Paused);
+            assert_eq!(run(Some(&mut fake)), Step::Done);
+            let second = PART - 8;
+            let parts = [(0, PART), (PART, 4), (half, second), (half + second, half - second)];
+            assert_eq!(parts_of(&fake.writes), parts);
+        });
+    }
+
+    /// Where in both buffers what was written lies, and how long it is.
+    fn parts_of(writes: &[(Spot, Spot, u64)]) -> Vec<(u64, u64)> {
+        let part = |&(from, to, bytes): &(Spot, Spot, u64)| {
+            assert_eq!(from.offset, to.offset);
+            (from.offset, bytes)
+        };
+        writes.iter().map(part).collect()
+    }
+
     #[test]
     fn what_a_flush_will_wait_for_is_asked_with_the_last_post_before_it() {
         let said = |flushes: bool| {
@@ -262,7 +324,7 @@ mod tests {
             }
         };
         for (flushes, asked) in [(true, vec![2]), (false, vec![])] {
-            with_port(true, said(flushes), |run| {
+            with_port(64, true, said(flushes), |run| {
                 let mut fake = Fake { room: 2, ..Fake::default() };
                 assert_eq!(run(Some(&mut fake)), Step::Blocked(Blocked::Signal(0)));
                 assert_eq!(fake.asked, asked);
