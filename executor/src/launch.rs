@@ -9,6 +9,7 @@ use crate::communicator::Shared;
 use crate::context::{Context, ContextState, Held};
 use crate::diagnose;
 use crate::error::{Doing, ExecutorError};
+use crate::host::moves::PART;
 use crate::host::posts::Posting;
 use crate::host::table::{Place, Resolve, Table};
 use crate::host::{Blocked, Fault, Stage, Step, Unready, step};
@@ -109,7 +110,7 @@ enum Polled {
 
 /// What came of stepping a launch.
 enum Stepped {
-    /// The caller's buffers hold the result.
+    /// All that is left is to end it.
     Complete,
     /// A block moved.
     Progress,
@@ -229,26 +230,42 @@ impl Launch<'_> {
     }
 
     fn work(&self, state: &mut ContextState, effort: Effort) -> Result<Polled, ExecutorError> {
+        let links = posting::Links::new(self);
+        let worked = self.work_with(state, effort, &links)?;
+        // The end may copy much, in one piece: the proxy serves the links meanwhile.
+        drop(links);
+        if matches!(worked, Polled::Complete) {
+            self.finish(state);
+        }
+        Ok(worked)
+    }
+
+    /// Works on the launch up to its end, which is the caller's to make.
+    fn work_with(
+        &self,
+        state: &mut ContextState,
+        effort: Effort,
+        links: &posting::Links<'_>,
+    ) -> Result<Polled, ExecutorError> {
         let shared = self.shared;
         // Whoever is waited for may need this core, or this very thread.
         let brief = effort == Effort::Brief && shared.assists();
         let mut waiter = Waiter::new(if brief { Effort::Try } else { effort }, shared.yields);
-        let links = posting::Links::new(self);
         if shared.failed() {
             let error = self.broken(state);
-            return self.unless_it_came(state, &links, error);
+            return self.unless_it_came(state, links, error);
         }
         loop {
             let begun = self.has_begun(state);
             let blocked = if begun {
-                match self.step(state, &links)? {
+                match self.step(state, links)? {
                     Stepped::Complete => return Ok(Polled::Complete),
                     Stepped::Progress => {
                         waiter.progressed();
                         shared.note_moved();
                         if shared.failed() {
                             let error = self.broken(state);
-                            return self.unless_it_came(state, &links, error);
+                            return self.unless_it_came(state, links, error);
                         }
                         continue;
                     }
@@ -262,7 +279,10 @@ impl Launch<'_> {
                 match self.begin(state)? {
                     None => continue,
                     Some(blocked) => {
-                        links.progress();
+                        // Copies of much, which begin then, are made while the proxy has the links.
+                        if !self.is_large() {
+                            links.progress();
+                        }
                         blocked
                     }
                 }
@@ -281,7 +301,7 @@ impl Launch<'_> {
                 Verdict::GiveUp => (Instant::now(), true),
             };
             if let Err(error) = self.check(state, now, blocked) {
-                return self.unless_it_came(state, &links, error);
+                return self.unless_it_came(state, links, error);
             }
             if pending {
                 if begun {
@@ -299,12 +319,19 @@ impl Launch<'_> {
         state.active.as_ref().is_some_and(|active| active.seq == self.order.seq)
     }
 
-    /// Steps what has begun, and ends it if it is complete.
+    /// Whether placing the buffers may take so long that links are not to go unserved meanwhile: their peers would count them as lost.
+    fn is_large(&self) -> bool {
+        let (input, output) = self.order.bytes;
+        input.saturating_add(output) > PART
+    }
+
+    /// Steps what has begun, and says whether it is complete.
     fn step(
         &self,
         state: &mut ContextState,
         links: &posting::Links<'_>,
     ) -> Result<Stepped, ExecutorError> {
+        links.hold();
         let driven = self.drive(state);
         // What was posted goes out, and what came in may unblock.
         let moved = links.progress();
@@ -321,10 +348,7 @@ impl Launch<'_> {
                 let given_up = || self.given_up().map(Blocked::GivenUp);
                 match late.or_else(unread).or_else(given_up) {
                     Some(blocked) => blocked,
-                    None => {
-                        self.finish(state);
-                        return Ok(Stepped::Complete);
-                    }
+                    None => return Ok(Stepped::Complete),
                 }
             }
         };

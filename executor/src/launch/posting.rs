@@ -7,6 +7,7 @@ use crate::shared::arena::ArenaShape;
 use antiphon_hal::Memory;
 use antiphon_plan::program::Area;
 use antiphon_port::{Attended, Driving, Posted, Unit, WireError, Write};
+use std::cell::OnceCell;
 
 /// Posts what blocks of one rank ask of port channels in one launch.
 pub(super) struct Poster<'a> {
@@ -209,24 +210,34 @@ fn failed(peer: u32, error: &ExecutorError) -> Unready {
     Unready::Failed(Fault::Link(peer, reason))
 }
 
-/// The links of a launch, while this thread makes progress on them.
+/// The links of a launch, which this thread makes progress on from [`hold`](Links::hold) on; until then the process's proxy does.
 pub(super) struct Links<'a> {
-    links: Vec<(&'a Arc<Attended>, Driving<'a>)>,
+    launch: Launch<'a>,
+    held: OnceCell<Vec<Held<'a>>>,
 }
 
+/// A link, while this thread makes progress on it.
+type Held<'a> = (&'a Arc<Attended>, Driving<'a>);
+
 impl<'a> Links<'a> {
-    /// Those of a plan's links that stand.
     pub(super) fn new(launch: &Launch<'a>) -> Self {
-        let shared: &'a Shared = launch.shared;
-        let peers = &launch.context.plan.uses(shared.rank).port_peers;
-        let links = peers.iter().filter_map(|&peer| shared.ports.link(peer).ok().flatten());
-        Links { links: links.map(|link| (link, link.drive())).collect() }
+        Links { launch: *launch, held: OnceCell::new() }
+    }
+
+    /// Takes over those of the plan's links that stand.
+    pub(super) fn hold(&self) -> &[Held<'a>] {
+        self.held.get_or_init(|| {
+            let shared: &'a Shared = self.launch.shared;
+            let peers = &self.launch.context.plan.uses(shared.rank).port_peers;
+            let links = peers.iter().filter_map(|&peer| shared.ports.link(peer).ok().flatten());
+            links.map(|link| (link, link.drive())).collect()
+        })
     }
 
     /// Sends and receives what can be; whether anything moved. That a link is lost shows where it is needed.
     pub(super) fn progress(&self) -> bool {
-        let moved = |(link, _): &(&Arc<Attended>, Driving<'_>)| link.progress().unwrap_or(false);
-        self.links.iter().fold(false, |any, link| moved(link) | any)
+        let moved = |(link, _): &Held<'_>| link.progress().unwrap_or(false);
+        self.hold().iter().fold(false, |any, link| moved(link) | any)
     }
 }
 
@@ -284,5 +295,54 @@ mod tests {
             links.progress();
         }
         assert_eq!(write(16, 16), Ok(true));
+    }
+
+    /// Their peers would count them as lost otherwise, after some seconds: of much, a copy in one piece takes longer.
+    #[test]
+    fn links_are_the_proxys_while_a_large_launch_copies_what_is_staged() {
+        let program = ProgramBuilder::new("staged", Collective::SendRecv, 2);
+        let port = program.port(0, 1);
+        program.block(0).put_with_signal(&port, program.input(0).all(), program.output(1).all());
+        program.block(1).wait(&[port]);
+        let plan = program.build().unwrap();
+        let limit = Some(Duration::from_secs(60));
+        let options = Options::default().with_timeout(limit).with_verification(false);
+        for bytes in [64, PART] {
+            let ranks = Communicator::in_process_on(&["this", "that"], &options).unwrap();
+            let (input, mut output) = (vec![7u8; bytes as usize], vec![0u8; bytes as usize]);
+            let to = output.as_mut_ptr();
+            let [sends, receives] = [0, 1].map(|rank| {
+                let executor = Executor::new(&ranks[rank]);
+                let plan = executor.load(&plan).unwrap();
+                let (from, to) = ((input.as_ptr(), bytes), (to, bytes));
+                let call = Call::new(&plan, DataType::U8, from, to);
+                [(); 2].map(|()| executor.queued(&call, Some(1)).unwrap())
+            });
+            let behind = sends[1].borrowed();
+            let links = Links::new(&behind);
+            let mut state = sends[1].context.state();
+            let early = behind.work_with(&mut state, Effort::Try, &links);
+            assert!(matches!(early, Ok(Polled::Queued)), "it is the first one's turn");
+            assert_eq!(links.held.get().is_some(), bytes < PART, "{bytes}");
+            drop((links, state));
+            let received = receives[0].borrowed();
+            loop {
+                let links = Links::new(&received);
+                let mut state = receives[0].context.state();
+                if let Polled::Complete =
+                    received.work_with(&mut state, Effort::Try, &links).unwrap()
+                {
+                    assert!(links.held.get().is_some_and(|held| held.len() == 1));
+                    break;
+                }
+                drop((links, state));
+                sends[0].advance(Effort::Try).unwrap();
+            }
+            // SAFETY: both are as long as this, and no launch is worked on.
+            let came = || unsafe { std::slice::from_raw_parts(to, bytes as usize) } == input;
+            assert!(!came(), "what is staged is copied at the end, without those links");
+            while !receives[0].advance(Effort::Try).unwrap() {}
+            assert!(came());
+        }
     }
 }
