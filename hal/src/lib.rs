@@ -67,5 +67,5 @@ pub use memory::{DmaBuf, Memory, MemoryHandle};
 pub use multicast::Multicast;
 pub use pci::{NoPciAddress, PciAddress};
 pub use stream::{Stream, Submitted};
-pub use task::{Effort, Task, TaskState};
+pub use task::{Effort, Task, TaskState, guarded};
 pub use uuid::DeviceUuid;

@@ -1,6 +1,8 @@
 //! Tasks: work for a host stream that may have to be continued later.
 
-use crate::error::TaskError;
+use crate::error::{TaskError, TaskPanicked};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 /// How hard a poll may try before it returns [`TaskState::Pending`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,4 +32,10 @@ pub trait Task: Send + Sync {
     /// Does a part of the work, as much as `effort` allows. Each poll must end: a task that waits for something
     /// returns [`TaskState::Pending`] and looks again in the next poll.
     fn poll(&self, effort: Effort) -> TaskState;
+}
+
+/// Runs a poll; a panic is the task's failure, and does not take with it the thread, which may have other tasks to drive.
+pub fn guarded(poll: impl FnOnce() -> TaskState) -> TaskState {
+    catch_unwind(AssertUnwindSafe(poll))
+        .unwrap_or_else(|payload| TaskState::Done(Err(Arc::new(TaskPanicked::new(&*payload)))))
 }

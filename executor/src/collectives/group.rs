@@ -5,7 +5,7 @@ use super::pairs::Formed;
 use super::prepared::Ready;
 use super::queued::Queued;
 use super::streams::Streams;
-use super::task_set::TaskSet;
+use super::task_set::{Expected, TaskSet};
 use super::transfers::{Direction, Purpose, Transfer, TransferLaunch, Way};
 use super::uneven::{Means, Uneven};
 use super::{Collectives, Request, argument, check_address, length};
@@ -403,48 +403,61 @@ impl Task for Copy {
     }
 }
 
-/// The transfers of a group that go through one queue, in order, each with the [`TaskSet`] that drives it.
+/// The transfers of a group that go through one queue, in order.
 struct Transfers {
     on: Collectives,
     way: Way,
-    all: Vec<(Arc<TaskSet>, Transfer)>,
+    /// The [`TaskSet`]s that expect them.
+    sets: Vec<Expected>,
+    /// Each with the place of the set that drives it.
+    all: Vec<(usize, Transfer)>,
 }
 
 impl Transfers {
+    fn new(on: Collectives, way: Way) -> Self {
+        Transfers { on, way, sets: Vec::new(), all: Vec::new() }
+    }
+
+    fn push(&mut self, set: &Arc<TaskSet>, transfer: Transfer) {
+        let known = self.sets.iter().position(|known| known.is_for(set));
+        let at = known.unwrap_or_else(|| {
+            // Announced before any of it begins, so that the set is not over before this queue arrives.
+            self.sets.push(set.expect());
+            self.sets.len() - 1
+        });
+        self.all.push((at, transfer));
+    }
+
     /// Hands the transfers to the [`TaskSet`]s, which expect them, once their pair is formed or could not be.
     fn begin(self) {
-        let Transfers { on, way, all } = self;
-        let communicator = on.communicator().clone();
-        communicator.with_pair(way, move |formed| launch_all(&on, formed, &all));
+        let communicator = self.on.communicator().clone();
+        communicator.with_pair(self.way, move |formed| self.launch(formed));
     }
-}
 
-fn launch_all(on: &Collectives, formed: &Formed, all: &[(Arc<TaskSet>, Transfer)]) {
-    let launch = |transfer| {
-        let pair = formed.as_ref().map_err(Clone::clone)?;
-        TransferLaunch::new(on, pair, transfer).map(arc)
-    };
-    let mut queues: Vec<(&Arc<TaskSet>, Queue, Option<TaskError>)> = Vec::new();
-    let mut error: Option<TaskError> = None;
-    for (set, transfer) in all {
-        let known = queues.iter().position(|(known, ..)| Arc::ptr_eq(known, set));
-        let at = known.unwrap_or_else(|| {
-            queues.push((set, Queue::new(), None));
-            queues.len() - 1
-        });
-        let (_, queue, failure) = &mut queues[at];
-        // Launches are numbered in the order in which transfers were gathered, and nothing is launched behind one that could not
-        // be. A set fails only if a transfer of its own was not launched.
-        if error.is_none() {
-            match launch(transfer) {
-                Ok(launch) => queue.push_back(launch),
-                Err(failed) => error = Some(Arc::new(failed)),
+    fn launch(self, formed: &Formed) {
+        let Transfers { on, sets, all, .. } = self;
+        let launch = |transfer| {
+            let pair = formed.as_ref().map_err(Clone::clone)?;
+            TransferLaunch::new(&on, pair, transfer).map(arc)
+        };
+        let mut queues: Vec<(Queue, Option<TaskError>)> = Vec::new();
+        queues.resize_with(sets.len(), Default::default);
+        let mut error: Option<TaskError> = None;
+        for (at, transfer) in &all {
+            let (queue, failure) = &mut queues[*at];
+            // Launches are numbered in the order in which transfers were gathered, and nothing is launched behind one that could
+            // not be. A set fails only if a transfer of its own was not launched.
+            if error.is_none() {
+                match launch(transfer) {
+                    Ok(launch) => queue.push_back(launch),
+                    Err(failed) => error = Some(Arc::new(failed)),
+                }
             }
+            failure.clone_from(&error);
         }
-        failure.clone_from(&error);
-    }
-    for (set, queue, failure) in queues {
-        set.arrive(queue, failure);
+        for (set, (queue, failure)) in sets.into_iter().zip(queues) {
+            set.arrive(queue, failure);
+        }
     }
 }
 
@@ -494,13 +507,7 @@ impl Launches {
                 let way = transfer.way;
                 let set = self.set(stream.as_ref());
                 let transfers = self.transfers.entry((on.identity(), way));
-                let all = Vec::new();
-                let transfers = transfers.or_insert_with(|| Transfers { on, way, all });
-                if !transfers.all.iter().any(|(known, _)| Arc::ptr_eq(known, &set)) {
-                    // Announced before any of it begins, so that the set is not over before this queue arrives.
-                    set.expect();
-                }
-                transfers.all.push((set, transfer));
+                transfers.or_insert_with(|| Transfers::new(on, way)).push(&set, transfer);
                 return;
             }
             Work::Step(step) => step,

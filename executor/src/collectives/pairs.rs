@@ -8,13 +8,15 @@ use crate::communicator::Communicator;
 pub(super) use crate::communicator::Way;
 use crate::error::ExecutorError;
 use crate::selection::order::panicked;
-use crate::sync::lock;
+use crate::sync::{lock, shielded};
 use antiphon_hal::HalError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 
 /// A pair, formed, or why it is not.
 pub(super) type Formed = Result<Collectives, ExecutorError>;
+
+const FORM: &str = "form a pair of ranks";
 
 /// What comes once a pair is formed, or could not be.
 type Turn = Box<dyn FnOnce(&Formed) + Send>;
@@ -83,7 +85,8 @@ impl Communicator {
                 }
             }
         };
-        turn(&formed);
+        // A panic of the turn is not to keep others of its caller's from their work.
+        have_turns(way, vec![Box::new(turn)], &formed);
     }
 
     /// The pair for a queue of transfers, once it is formed.
@@ -91,7 +94,7 @@ impl Communicator {
         let (tell, told) = mpsc::channel();
         self.with_pair(way, move |formed| drop(tell.send(formed.clone())));
         // Whoever has the turn takes it.
-        move || told.recv().unwrap_or_else(|_| Err(not_formed("its thread ended".to_owned())))
+        move || told.recv().unwrap_or_else(|_| Err(not_done(FORM, "its thread ended".to_owned())))
     }
 
     /// Has this rank form its ends of pairs that peers begin to form on devices. A transfer there has to wait until its pair is
@@ -185,7 +188,7 @@ impl Communicator {
     /// Forms a pair: returns when the peer has come.
     fn make_pair(&self, way: Way) -> Formed {
         let end = self.pair_end(way)?;
-        let formed = or_panicked(|| {
+        let formed = or_panicked(FORM, || {
             let formed = self.form_pair(end, way.peer)?;
             Collectives::served_by(&formed, |spread, _| Service::of_transfers(spread))
         });
@@ -230,7 +233,8 @@ fn have_turns(way: Way, turns: Vec<Turn>, formed: &Formed) {
     for turn in turns {
         // A turn that panics does not keep those behind it from theirs.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| turn(formed))) {
-            log::error!("a transfer with rank {} panicked: {}", way.peer, panicked(&*panic));
+            let (peer, why) = (way.peer, panicked(&*panic));
+            shielded(|| log::error!("a transfer with rank {peer} panicked: {why}"));
         }
     }
 }
@@ -240,15 +244,18 @@ fn no_thread(error: std::io::Error) -> ExecutorError {
     HalError::System { what: what.to_owned(), source: error }.into()
 }
 
-fn not_formed(why: String) -> ExecutorError {
-    let what = "form a pair of ranks".to_owned();
-    HalError::System { what, source: std::io::Error::other(why) }.into()
+/// Does what others wait for: a panic becomes the error of what could not be done.
+pub(super) fn or_panicked<T>(
+    what: &str,
+    work: impl FnOnce() -> Result<T, ExecutorError>,
+) -> Result<T, ExecutorError> {
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|panic| Err(not_done(what, format!("it panicked: {}", panicked(&*panic)))))
 }
 
-/// Forms a pair; a panic becomes an error, since others wait for the thread that forms it.
-fn or_panicked(form: impl FnOnce() -> Formed) -> Formed {
-    catch_unwind(AssertUnwindSafe(form))
-        .unwrap_or_else(|panic| Err(not_formed(format!("it panicked: {}", panicked(&*panic)))))
+fn not_done(what: &str, why: String) -> ExecutorError {
+    let source = std::io::Error::other(why);
+    HalError::System { what: what.to_owned(), source }.into()
 }
 
 #[cfg(test)]
@@ -259,8 +266,37 @@ mod tests {
 
     #[test]
     fn a_panic_is_told_to_who_waits_for_the_pair() {
-        let error = or_panicked(|| panic!("no bits left")).unwrap_err().to_string();
+        let formed: Formed = or_panicked(FORM, || panic!("no bits left"));
+        let error = formed.map(drop).unwrap_err().to_string();
         assert!(error.contains("form a pair of ranks: it panicked: no bits left"), "{error}");
+    }
+
+    /// Nor is a panic of the logger, which is told of it.
+    #[test]
+    fn a_turn_that_panics_takes_neither_its_caller_nor_those_behind_it_along() {
+        let ranks = Communicator::in_process(2, &Options::default()).unwrap();
+        let (direction, purpose) = (Direction::Out, Purpose::Calls);
+        let way = Way { peer: 1, direction, purpose };
+        let other = ranks[1].pair(Way { peer: 0, direction: Direction::In, purpose });
+        let (tell, told) = mpsc::channel();
+        ranks[0].with_pair(way, {
+            let tell = tell.clone();
+            move |_| {
+                crate::sync::logger::panics(tell);
+                panic!("oh no");
+            }
+        });
+        ranks[0].pair(way)().unwrap();
+        other().unwrap();
+        while ranks[0].formed(way).is_none() {
+            std::thread::yield_now();
+        }
+        crate::sync::logger::panics(tell);
+        ranks[0].with_pair(way, |_| panic!("again"));
+        for why in ["oh no", "again"] {
+            let said = told.recv().unwrap();
+            assert!(said.contains("rank 1 panicked") && said.contains(why), "{said}");
+        }
     }
 
     #[test]

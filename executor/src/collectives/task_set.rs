@@ -1,7 +1,8 @@
 //! Launches that go on together: one task drives several queues of them.
 
+use crate::error::ExecutorError;
 use crate::sync::lock;
-use antiphon_hal::{Effort, Task, TaskError, TaskState};
+use antiphon_hal::{Effort, HalError, Task, TaskError, TaskState, guarded};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -41,17 +42,45 @@ impl TaskSet {
     }
 
     /// Announces a queue that will be added, or of which will be said that it is not.
-    pub fn expect(&self) {
+    pub fn expect(self: &Arc<Self>) -> Expected {
         self.state().expected += 1;
+        Expected(Some(Arc::clone(self)))
     }
 
-    /// A queue that was announced is added, as far as there is one, and what kept it from being longer.
-    pub fn arrive(&self, queue: VecDeque<Arc<dyn Task>>, error: Option<TaskError>) {
+    fn arrive(&self, queue: VecDeque<Arc<dyn Task>>, error: Option<TaskError>) {
         let mut state = self.state();
         state.expected -= 1;
         state.queues.push(queue);
         state.error = state.error.take().or(error);
         self.arrived.notify_all();
+    }
+}
+
+/// A queue that a set expects. One that is dropped, as by a panic, fails the set, which would wait for it otherwise.
+pub(super) struct Expected(Option<Arc<TaskSet>>);
+
+impl Expected {
+    /// Whether it is this set that expects it.
+    pub fn is_for(&self, set: &Arc<TaskSet>) -> bool {
+        self.0.as_ref().is_some_and(|own| Arc::ptr_eq(own, set))
+    }
+
+    /// The queue is added, as far as there is one, and what kept it from being longer.
+    pub fn arrive(mut self, queue: VecDeque<Arc<dyn Task>>, error: Option<TaskError>) {
+        if let Some(set) = self.0.take() {
+            set.arrive(queue, error);
+        }
+    }
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        if let Some(set) = self.0.take() {
+            let what = "launch calls of a group".to_owned();
+            let source = std::io::Error::other("what was to launch them panicked");
+            let error = ExecutorError::from(HalError::System { what, source });
+            set.arrive(VecDeque::new(), Some(Arc::new(error)));
+        }
     }
 }
 
@@ -66,7 +95,7 @@ impl Task for TaskSet {
         for (number, queue) in queues.iter_mut().enumerate() {
             let effort = if alone || turn == Some(number) { effort } else { Effort::Try };
             while let Some(first) = queue.front() {
-                let TaskState::Done(outcome) = first.poll(effort) else { break };
+                let TaskState::Done(outcome) = guarded(|| first.poll(effort)) else { break };
                 *error = error.take().or(outcome.err());
                 queue.pop_front();
                 moved = true;
@@ -116,20 +145,56 @@ mod tests {
         let count = Arc::new(AtomicU32::new(0));
         let task =
             |at: u32, fails| -> Arc<dyn Task> { Arc::new(After(at, Arc::clone(&count), fails)) };
-        let set = TaskSet::default();
-        set.expect();
+        let set = Arc::new(TaskSet::default());
+        let expected = set.expect();
         set.add(VecDeque::from([task(1, false), task(2, true), task(5, true)]));
         set.add(VecDeque::from([task(0, false), task(3, false)]));
         for _ in 0..3 {
             assert!(matches!(set.poll(Effort::Wait), TaskState::Pending));
         }
-        set.arrive(VecDeque::from([task(4, false)]), None);
-        let outcome = loop {
+        expected.arrive(VecDeque::from([task(4, false)]), None);
+        assert_eq!(outcome(&set).unwrap_err().to_string(), "number 2 failed");
+        assert_eq!(count.load(Ordering::Relaxed), 6);
+    }
+
+    fn outcome(set: &TaskSet) -> Result<(), TaskError> {
+        loop {
             if let TaskState::Done(outcome) = set.poll(Effort::Wait) {
                 break outcome;
             }
-        };
-        assert_eq!(outcome.unwrap_err().to_string(), "number 2 failed");
-        assert_eq!(count.load(Ordering::Relaxed), 6);
+        }
+    }
+
+    struct Panics;
+
+    impl Task for Panics {
+        fn poll(&self, _: Effort) -> TaskState {
+            panic!("oh no");
+        }
+    }
+
+    /// Their peers are in them, and go on using their buffers.
+    #[test]
+    fn a_task_that_panics_fails_and_the_others_are_driven_to_their_ends() {
+        let count = Arc::new(AtomicU32::new(0));
+        let task = |at: u32| -> Arc<dyn Task> { Arc::new(After(at, Arc::clone(&count), false)) };
+        let set = TaskSet::default();
+        set.add(VecDeque::from([Arc::new(Panics) as Arc<dyn Task>, task(1)]));
+        set.add(VecDeque::from([task(0), task(2)]));
+        let error = outcome(&set).unwrap_err().to_string();
+        assert!(error.contains("oh no"), "{error}");
+        assert_eq!(count.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn a_queue_that_is_lost_before_it_arrives_fails_the_set_and_is_not_waited_for() {
+        let set = Arc::new(TaskSet::default());
+        let (first, second) = (set.expect(), set.expect());
+        let count = Arc::new(AtomicU32::new(0));
+        first.arrive(VecDeque::from([Arc::new(After(0, Arc::clone(&count), false)) as _]), None);
+        drop(second);
+        let error = outcome(&set).unwrap_err().to_string();
+        assert!(error.contains("launch calls of a group"), "{error}");
+        assert_eq!(count.load(Ordering::Relaxed), 1);
     }
 }

@@ -1,6 +1,7 @@
 //! Transfers between two ranks: each direction of a pair is a communicator of its own, whose launches come in order.
 
 use super::group::Group;
+use super::pairs::or_panicked;
 use super::prepared::Prepared;
 use super::relay::{Arrival, Arrives, Awaited};
 use super::{Collectives, NOWHERE};
@@ -135,10 +136,13 @@ impl TransferLaunch {
         pair: &Collectives,
         transfer: &Transfer,
     ) -> Result<Self, ExecutorError> {
-        let (told, call) = (transfer.told(on), transfer.prepare(on, pair)?);
-        // Without a stream's number: whichever streams the two sides take, it is the same queue of transfers.
-        let launch = pair.executor().queued(&call.call(), None);
+        let launch = or_panicked("launch a transfer", || {
+            let call = pair.prepare_transfer(transfer)?;
+            // Without a stream's number: whichever streams the two sides take, it is the same queue of transfers.
+            pair.executor().queued(&call.call(), None)
+        });
         let launch = launch.map_err(|error| transfer.unmatched(on, pair, error))?;
+        let told = transfer.told(on);
         let (relay, pair) = (transfer.relay.clone(), pair.communicator().clone());
         Ok(TransferLaunch { told, launch, relay, pair })
     }

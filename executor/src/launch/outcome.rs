@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::shared::control::CallType;
-use crate::sync::lock;
+use crate::sync::{lock, shielded};
 use antiphon_plan::program::{Area, Instruction};
 use std::sync::MutexGuard;
 
@@ -355,9 +355,15 @@ impl Launch<'_> {
     /// number; and keeps the caller's buffers until peers are out of them.
     #[cold]
     pub(super) fn give_up(&self, running: Option<Active>, error: &ExecutorError) {
+        self.shared.end(error.clone());
+        if let Some(active) = running {
+            self.keep(&active, Instant::now());
+        }
+    }
+
+    /// Keeps the caller's buffers, from `began` on, until peers are out of them.
+    pub(super) fn keep(&self, active: &Active, began: Instant) {
         let shared = self.shared;
-        shared.end(error.clone());
-        let Some(active) = running else { return };
         let lost = shared.lost_peer();
         let ports = &self.context.plan.uses(shared.rank).port_peers;
         // Peers of other nodes reach only regions, by links that are closed. Over the local wire peers copy by themselves.
@@ -372,7 +378,6 @@ impl Launch<'_> {
             [&page.quiet, &page.left].into_iter().any(|word| word.0.load(Ordering::Acquire) != 0)
                 || shared.has_left(peer)
         };
-        let began = Instant::now();
         // In this process a peer cannot be stopped alone, and its memory is the callers'.
         let waited =
             |&peer: &u32| shared.peers[peer as usize].same_process || began.elapsed() < QUIET_LIMIT;
@@ -385,13 +390,13 @@ impl Launch<'_> {
                 helped = Instant::now();
             }
             if let Some(waited) = late.due(Instant::now()) {
-                log::warn!(
-                    "rank {} waits, for {} s by now, until rank {peer}, of this process, is out of the buffers of launch {}, which \
-                     has failed",
-                    shared.rank,
-                    waited.as_secs(),
-                    self.order.seq
-                );
+                let (rank, seq, waited) = (shared.rank, self.order.seq, waited.as_secs());
+                shielded(|| {
+                    log::warn!(
+                        "rank {rank} waits, for {waited} s by now, until rank {peer}, of this process, is out of the buffers of \
+                         launch {seq}, which has failed"
+                    )
+                });
             }
             std::thread::yield_now();
         }

@@ -297,6 +297,32 @@ fn a_launch_that_fails_keeps_its_buffers_from_peers_that_are_not_quiet() {
     });
 }
 
+/// A program's logger may panic while the launch waits for that.
+#[test]
+fn a_launch_that_failed_keeps_its_buffers_also_if_it_cannot_say_so() {
+    let (ranks, executor, plan) = two(signal("kept"), Duration::from_secs(60));
+    let (input, mut output) = ([7; 4], [0; 4]);
+    let call = call(&plan, &input, &mut output);
+    let launch = executor.queued(&call, Some(1)).unwrap();
+    assert!(!launch.advance(Effort::Try).unwrap());
+    let peer = Executor::new(&ranks[1]).queued(&call, Some(1)).unwrap();
+    let worked_on = peer.context.state();
+    ranks[0].shared.end(enough());
+    let began = Instant::now().checked_sub(Duration::from_secs(200)).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let keeps = scope.spawn(|| {
+            crate::sync::logger::panics(tell);
+            let active = launch.context.state().active.take().unwrap();
+            launch.borrowed().keep(&active, began);
+        });
+        let said = told.recv().unwrap();
+        assert!(said.contains("until rank 1, of this process, is out of the buffers"), "{said}");
+        drop(worked_on);
+        assert!(keeps.join().is_ok(), "it did not wait for rank 1");
+    });
+}
+
 /// Its caller may free them then. Rank 0 is not told of what rank 1 does with its buffers, which no proven plan has.
 #[test]
 fn a_launch_of_a_plan_that_is_not_proven_ends_when_nobody_touches_its_buffers() {

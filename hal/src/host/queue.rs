@@ -4,11 +4,10 @@
 //! driving (running the task at the head, or one that never needed to be queued). Submitting to an empty, undriven
 //! queue is one exchange of that word, a poll, and a second exchange.
 
-use crate::error::{TaskError, TaskPanicked};
+use crate::error::TaskError;
 use crate::host::{lock, progress};
-use crate::task::{Effort, Task, TaskState};
+use crate::task::{Effort, Task, TaskState, guarded};
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -155,10 +154,4 @@ impl Queue {
         drop((done, head));
         Step::Advanced
     }
-}
-
-/// Runs a poll; a panic is the task's failure, and does not take the driving thread with it.
-fn guarded(poll: impl FnOnce() -> TaskState) -> TaskState {
-    catch_unwind(AssertUnwindSafe(poll))
-        .unwrap_or_else(|payload| TaskState::Done(Err(Arc::new(TaskPanicked::new(&*payload)))))
 }
