@@ -213,11 +213,11 @@ fn failed(peer: u32, error: &ExecutorError) -> Unready {
 /// The links of a launch, which this thread makes progress on from [`hold`](Links::hold) on; until then the process's proxy does.
 pub(super) struct Links<'a> {
     launch: Launch<'a>,
-    held: OnceCell<Vec<Held<'a>>>,
+    held: OnceCell<Vec<Taken<'a>>>,
 }
 
 /// A link, while this thread makes progress on it.
-type Held<'a> = (&'a Arc<Attended>, Driving<'a>);
+type Taken<'a> = (&'a Arc<Attended>, Driving<'a>);
 
 impl<'a> Links<'a> {
     pub(super) fn new(launch: &Launch<'a>) -> Self {
@@ -225,7 +225,7 @@ impl<'a> Links<'a> {
     }
 
     /// Takes over those of the plan's links that stand.
-    pub(super) fn hold(&self) -> &[Held<'a>] {
+    pub(super) fn hold(&self) -> &[Taken<'a>] {
         self.held.get_or_init(|| {
             let shared: &'a Shared = self.launch.shared;
             let peers = &self.launch.context.plan.uses(shared.rank).port_peers;
@@ -236,7 +236,7 @@ impl<'a> Links<'a> {
 
     /// Sends and receives what can be; whether anything moved. That a link is lost shows where it is needed.
     pub(super) fn progress(&self) -> bool {
-        let moved = |(link, _): &Held<'_>| link.progress().unwrap_or(false);
+        let moved = |(link, _): &Taken<'_>| link.progress().unwrap_or(false);
         self.hold().iter().fold(false, |any, link| moved(link) | any)
     }
 }
