@@ -397,6 +397,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec};
     use std::io::{ErrorKind, Read};
     use std::net::TcpStream;
+    use std::process::{Command, Stdio};
 
     /// Serves until nobody has come for a moment, and `done`.
     fn serve(door: &Door, mut done: impl FnMut() -> bool) {
@@ -466,29 +467,38 @@ mod tests {
 
     #[test]
     fn that_there_is_no_room_for_who_comes_is_an_error_once_somebody_does() {
-        let test = || {
-            let patience = Duration::from_secs(60);
-            let door = Door::open(0, [1; 32], "127.0.0.1:0".parse().unwrap(), patience).unwrap();
-            let stranger = socket::stream(&door.address).unwrap();
-            // SAFETY: from here on this thread has descriptors of its own, copies of all; only itself fills their table.
-            assert_eq!(unsafe { libc::unshare(libc::CLONE_FILES) }, 0);
-            let mut all = Vec::new();
-            while let Ok(one) = door.listener.try_clone() {
-                all.push(one);
+        const ALONE: &str = "ANTIPHON_TEST_ALONE";
+        // In a process of its own, for the other tests open descriptors as well.
+        if std::env::var_os(ALONE).is_none() {
+            let name = "that_there_is_no_room_for_who_comes_is_an_error_once_somebody_does";
+            let output = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", &format!("tcp::door::tests::{name}"), "--test-threads=1"])
+                .env(ALONE, name)
+                .stderr(Stdio::inherit())
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            let passed = output.status.success() && said.contains("1 passed");
+            return assert!(passed, "{}: {said}", output.status);
+        }
+        let patience = Duration::from_secs(60);
+        let door = Door::open(0, [1; 32], "127.0.0.1:0".parse().unwrap(), patience).unwrap();
+        let stranger = socket::stream(&door.address).unwrap();
+        let mut all = Vec::new();
+        while let Ok(one) = door.listener.try_clone() {
+            all.push(one);
+        }
+        assert!(!door.serve().unwrap(), "nobody is there");
+        let _ = rustix::net::connect(&stranger, &door.address);
+        let error = loop {
+            match door.serve() {
+                Ok(_) => std::thread::yield_now(),
+                Err(error) => break error,
             }
-            assert!(!door.serve().unwrap(), "nobody is there");
-            let _ = rustix::net::connect(&stranger, &door.address);
-            let error = loop {
-                match door.serve() {
-                    Ok(_) => std::thread::yield_now(),
-                    Err(error) => break error,
-                }
-            };
-            assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
-            drop(all);
-            assert!(door.serve().unwrap());
-            assert_eq!(lock(&door.strangers).len(), 1);
         };
-        std::thread::spawn(test).join().unwrap();
+        assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
+        drop(all);
+        assert!(door.serve().unwrap());
+        assert_eq!(lock(&door.strangers).len(), 1);
     }
 }

@@ -307,6 +307,10 @@ fn a_local_link_needs_no_visits() {
     let link = wire.open(1).unwrap().connect(&[]).unwrap();
     let attended = Attended::new(link, |error| panic!("{error}")).unwrap();
     until("the first visit", || !attended.visit.load(SeqCst));
+    // The turn that it is may go on still, until another link has one.
+    let next = Fake::new(Bell::event());
+    let _next = attend(&next);
+    until("the next link's visit", || next.armings.load(SeqCst) > 0);
     for _ in 0..100 {
         let driving = attended.drive();
         driving.progress().unwrap();
