@@ -439,6 +439,8 @@ mod tests {
             if let Some(dead) = dead {
                 assert_eq!(call.poll(), Ok(None));
                 drop(dead);
+                // Else the time in which that may show could pass before it does.
+                heard(&|| end.check().is_err());
             }
             let error = call.wait().unwrap_err();
             let BootstrapError::PeerLost { peer, .. } = &error else { panic!("{error}") };

@@ -126,8 +126,8 @@ impl Lack {
     }
 
     /// Why ranks may be missing.
-    pub fn hint(&self) -> Option<String> {
-        Some(self.recent(Instant::now())?.error().to_string())
+    pub fn hint(&self, now: Instant) -> Option<String> {
+        Some(self.recent(now)?.error().to_string())
     }
 }
 
@@ -243,11 +243,11 @@ mod tests {
         let failed = lack.now.unwrap();
         assert_eq!(lack.rest(failed.last), Some(REST));
         assert_eq!(lack.rest(failed.last + REST), None);
-        let hint = lack.hint().unwrap();
+        let hint = lack.hint(failed.last).unwrap();
         assert!(hint.starts_with("cannot accept ranks that come to this one"), "{hint}");
         lack.now = Some(Lacking { last: failed.last.checked_sub(REST).unwrap(), ..failed });
         assert!(lack.accept(&listener).is_some());
-        assert_eq!(lack.hint(), None);
+        assert_eq!(lack.hint(failed.last), None);
     }
 
     #[test]
@@ -265,7 +265,7 @@ mod tests {
             "{given_up}"
         );
         // Whoever ends for it does not say it twice.
-        assert_eq!(lack.hint(), None);
+        assert_eq!(lack.hint(begun + FULL), None);
         let mut stale = lacking(begun, begun);
         assert_eq!(text(stale.check(begun + FULL, false)), Ok(()));
         let mut held = lacking(begun, begun + FULL);
@@ -277,9 +277,10 @@ mod tests {
     fn what_a_rank_lacks_says_nothing_of_the_other_end() {
         let mut lack = Lack::default();
         assert!(lack.reached::<()>(Err(Errno::MFILE)).is_none());
-        let hint = lack.hint().unwrap();
+        let failed = lack.now.unwrap().last;
+        let hint = lack.hint(failed).unwrap();
         assert!(hint.starts_with("cannot open a connection to another rank"), "{hint}");
         let refused = lack.reached::<()>(Err(Errno::CONNREFUSED)).unwrap();
-        assert_eq!((refused.unwrap_err(), lack.hint()), (Errno::CONNREFUSED, None));
+        assert_eq!((refused.unwrap_err(), lack.hint(failed)), (Errno::CONNREFUSED, None));
     }
 }

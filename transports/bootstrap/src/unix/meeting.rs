@@ -463,7 +463,7 @@ impl Meeting<'_> {
         if left.is_zero() {
             let missing = self.missing();
             let limit = self.job.timeout;
-            return Err(match self.lack.hint() {
+            return Err(match self.lack.hint(now) {
                 Some(hints) => BootstrapError::Incomplete { limit, missing, hints },
                 None => BootstrapError::Timeout { doing: FORMING, limit, missing },
             });

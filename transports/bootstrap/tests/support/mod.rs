@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +11,26 @@ use antiphon_bootstrap::{Bootstrap, Handler, Lost, tcp};
 
 /// Longer than anything takes that works.
 pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Set in a process that runs one test alone.
+const ALONE: &str = "ANTIPHON_TEST_ALONE";
+
+/// Whether this process runs the test `name` alone, for which the other tests' descriptors are in the way. Where it does not,
+/// runs it in such a process, and checks that it passes there.
+pub fn alone(name: &str) -> bool {
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--test-threads=1"])
+        .env(ALONE, name)
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{}: {said}", output.status);
+    false
+}
 
 pub fn in_process(world: u32, limit: Duration) -> Vec<Arc<dyn Bootstrap>> {
     antiphon_bootstrap::in_process_with(&vec![""; world as usize], limit).unwrap()

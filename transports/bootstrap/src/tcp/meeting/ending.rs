@@ -73,7 +73,7 @@ impl Meeting<'_> {
 
     /// What was turned away, and what went wrong or does.
     pub(super) fn all_hints(&self) -> Vec<String> {
-        self.hints.iter().cloned().chain(self.lack.hint()).collect()
+        self.hints.iter().cloned().chain(self.lack.hint(Instant::now())).collect()
     }
 
     /// Whom this rank is waiting for: the others know of rank 0 alone.
