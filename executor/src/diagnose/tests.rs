@@ -24,7 +24,7 @@ struct Hosts {
 impl Hosts {
     fn new(hosts: &[&str]) -> Self {
         let options = Options::default().with_verification(false);
-        let options = options.with_timeout(Some(Duration::from_secs(2)));
+        let options = options.with_timeout(Some(Duration::from_secs(5)));
         let ranks = Communicator::in_process_on(hosts, &options).unwrap();
         let executors = ranks.iter().map(Executor::new).collect();
         Hosts { buffers: vec![[[7; 16], [0; 16]]; ranks.len()], ranks, executors }

@@ -507,7 +507,7 @@ fn ranks_that_write_to_each_other_over_a_wire_do_not_wait_for_each_others_end() 
         signals.signal(&[end]);
         signals.wait(&[end]);
     }
-    let limit = Some(Duration::from_secs(2));
+    let limit = Some(Duration::from_secs(20));
     let options = Options::default().with_timeout(limit).with_verification(false);
     let ranks = Communicator::in_process_on(&["this", "that"], &options).unwrap();
     let plan = program.build().unwrap();

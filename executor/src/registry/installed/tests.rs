@@ -379,22 +379,32 @@ fn a_launch_that_stalls_names_the_installed_plan_however_it_was_made() {
         calls.executor().synchronize(&stream)
     };
     let again: Way = |calls| sum(calls).map(drop);
-    for (name, way) in [("again", again), ("grouped", grouped), ("on a stream", on_a_stream)] {
+    let stalls = |name: &str, way: Way| {
         let mine = plan("hub", Algorithm::AllReduceHub, 0);
         let mine = Arc::new(RegisteredPlan::vouched(mine, named("mine")).unwrap());
         let options = crate::Options::default().with_registry(Registry::new());
         let options = options.with_tuning(Tuning::none("so"));
         let options = options.with_installed(Installed::of(vec![mine], Vec::new(), 1));
-        let options = options.with_timeout(Some(std::time::Duration::from_millis(200)));
+        let options = options.with_timeout(Some(std::time::Duration::from_secs(3)));
         let ends = crate::Communicator::in_process(2, &options).unwrap();
         let ends: Vec<_> = ends.iter().map(|end| crate::Collectives::new(end).unwrap()).collect();
+        let begins = std::sync::Barrier::new(2);
+        let warm_up = |calls| {
+            begins.wait();
+            sum(calls)
+        };
         std::thread::scope(|scope| {
-            let ranks: Vec<_> = ends.iter().map(|calls| scope.spawn(|| sum(calls))).collect();
+            let ranks: Vec<_> = ends.iter().map(|calls| scope.spawn(|| warm_up(calls))).collect();
             ranks.into_iter().for_each(|rank| assert_eq!(rank.join().unwrap().unwrap(), [2.0; 16]));
         });
         // The other rank does not come.
         let error = way(&ends[0]).unwrap_err();
         assert!(matches!(error.cause(), ExecutorError::Stalled { .. }), "{name}: {error}");
         assert!(error.to_string().contains("install --remove mine"), "{name}: {error}");
-    }
+    };
+    std::thread::scope(|scope| {
+        for (name, way) in [("again", again), ("grouped", grouped), ("on a stream", on_a_stream)] {
+            scope.spawn(move || stalls(name, way));
+        }
+    });
 }
