@@ -1,7 +1,9 @@
 //! Launches that cannot finish end, and the error says who waits for whom.
 
 use crate::devices::devices;
-use crate::{backend, device, on_devices, on_simulator, on_simulator_of, on_threads, options};
+use crate::{
+    LIMIT, backend, device, on_devices, on_simulator, on_simulator_of, on_threads, options,
+};
 use antiphon::executor::hal::{Backend, Device};
 use antiphon::executor::{Call, Collectives, Communicator, Executor, ExecutorError, Request, What};
 use antiphon::plan::algorithms::{Algorithm, Shape};
@@ -12,10 +14,6 @@ use antiphon_tests::harness::processes::{Ranks, role};
 use std::io::{BufRead, BufReader};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
-
-/// How long launches may wait in tests whose launches never end: so long that each has said where it is by then, on a busy
-/// machine too.
-const LIMIT: Duration = Duration::from_secs(2);
 
 /// Calls a plan with buffers of `bytes` bytes.
 pub fn call(rank: &Communicator, plan: &Plan, bytes: u64) -> Result<(), ExecutorError> {

@@ -3,7 +3,7 @@
 use crate::faults::{await_death, await_failure, call, kill_on, let_pass};
 use crate::plans::{HALF, report, right, run_all};
 use crate::ports::{hangs, sum};
-use crate::{device, on_simulator, on_threads, options};
+use crate::{LIMIT, device, on_simulator, on_threads, options};
 use antiphon::DataType;
 use antiphon::executor::hal::{Memory, Stream};
 use antiphon::executor::{Call, Communicator, Executor, ExecutorError, Options};
@@ -14,7 +14,7 @@ use antiphon_tests::harness::{Entry, on_hosts, seed};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Runs `work` as each of the ranks on these hosts.
 pub fn apart<T: Send>(
@@ -190,8 +190,7 @@ fn a_wait_for_a_signal_from_another_node_ends_with_its_name() {
 pub fn a_wait_ends_with_a_name(
     on: impl Fn(&Options, &(dyn Fn(Communicator) -> ExecutorError + Sync)) -> Vec<ExecutorError>,
 ) {
-    let limit = Some(Duration::from_secs(2));
-    let options = options().with_timeout(limit).with_verification(false);
+    let options = options().with_timeout(Some(LIMIT)).with_verification(false);
     let errors = on(&options, &|rank| {
         let outcome = call(&rank, &hangs(), 64);
         let failure = await_failure(&rank);
@@ -260,8 +259,7 @@ fn a_launch_outlasts_its_limit_while_its_rank_moves_bytes() {
         return;
     }
     const BYTES: u64 = 1 << 10;
-    let limit = Duration::from_secs(1);
-    let options = options().with_timeout(Some(limit)).with_verification(false);
+    let options = options().with_timeout(Some(LIMIT)).with_verification(false);
     let (meeting, goes_on) = (Barrier::new(2), AtomicBool::new(true));
     let outcomes = apart(&["a", "b"], &options, |rank| {
         let executor = Executor::new(&rank);
@@ -280,6 +278,8 @@ fn a_launch_outlasts_its_limit_while_its_rank_moves_bytes() {
             launch(&second, &of_second)?;
             executor.synchronize(&second)
         };
+        // The limit is not for what the other rank makes before.
+        meeting.wait();
         // What is the first stream of the one rank is that of the other.
         launch(&first, &of_first)?;
         executor.synchronize(&first)?;
@@ -290,7 +290,7 @@ fn a_launch_outlasts_its_limit_while_its_rank_moves_bytes() {
         let (began, mut outcome) = (Instant::now(), Ok(()));
         loop {
             if leads {
-                goes_on.store(began.elapsed() < 3 * limit, Ordering::Relaxed);
+                goes_on.store(began.elapsed() < 2 * LIMIT, Ordering::Relaxed);
             }
             meeting.wait();
             let again = goes_on.load(Ordering::Relaxed);

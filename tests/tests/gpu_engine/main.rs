@@ -128,6 +128,13 @@ fn options() -> Options {
     Options::default().with_timeout(Some(Duration::from_secs(60))).with_block_threads(Some(32))
 }
 
+/// How long launches may wait in tests whose launches never end: so long that each has said where it is by then, on a busy
+/// machine too.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Longer than anything takes that waits for none of the limits of these tests.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// Runs `work` as each of `world` ranks on one device, each on a thread of its own; the results in rank order.
 fn on_threads<T: Send>(
     world: u32,

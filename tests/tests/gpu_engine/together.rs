@@ -3,7 +3,8 @@
 use crate::faults::await_failure;
 use crate::plans::{may_refuse, report, right};
 use crate::{
-    backend, device, on_simulator, on_simulator_alone, on_simulator_with, on_threads, options,
+    LIMIT, PATIENCE, backend, device, on_simulator, on_simulator_alone, on_simulator_with,
+    on_threads, options,
 };
 use antiphon::executor::hal::{Backend, Memory, Stream};
 use antiphon::executor::{
@@ -22,8 +23,6 @@ use std::time::{Duration, Instant};
 
 const ELEMENTS: usize = 320;
 const BYTES: u64 = ELEMENTS as u64 * 4;
-/// As in `faults`: each block has said where it is by then.
-const LIMIT: Duration = Duration::from_secs(2);
 
 /// One rank's part of a call, on its way to the thread that launches all.
 struct Part {
@@ -560,7 +559,7 @@ fn one_kernel_that_does_not_end_is_ended_and_says_which_rank_waits() {
         for (part, _) in &parts {
             assert!(part.executor.synchronize(&part.stream).is_err(), "it was ended");
         }
-        assert!(began.elapsed() < limit.min(Duration::from_secs(20)) + Duration::from_secs(8));
+        assert!(began.elapsed() < limit.min(PATIENCE) + PATIENCE);
         if aborted {
             assert!(matches!(errors[1], ExecutorError::Aborted { by: 0, .. }), "{}", errors[1]);
             continue;
