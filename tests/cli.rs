@@ -291,10 +291,10 @@ fn a_deadlock_ends_at_the_time_limit_with_who_waits_for_whom() {
     let path = save("deadlock", "plan.json", &deadlocking());
     for mode in ["--threads", "--processes"] {
         let start = Instant::now();
-        let arguments = ["run", &path, mode, "--timeout", "500ms", "--size", "1K", "--no-verify"];
+        let arguments = ["run", &path, mode, "--timeout", "3s", "--size", "1K", "--no-verify"];
         let said = fails(&arguments, 1);
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
-        for word in ["made no progress for 500ms", "rank 0 block 0 waits at op", "from rank 1"] {
+        for word in ["made no progress for 3s", "rank 0 block 0 waits at op", "from rank 1"] {
             assert!(said.contains(word), "{mode}: no `{word}` in:\n{said}");
         }
     }
@@ -333,7 +333,7 @@ fn a_plan_runs_or_is_refused_as_plan_verify_says() {
         let text = lossy(&antiphon(&["plan", "verify", &path]).stdout);
         assert!(text.starts_with(&format!("{path}: {}", verdict.replace('_', " "))), "{text}");
         // Only what cannot end reaches it.
-        let limit = if expected == "refuted" { "500ms" } else { "30s" };
+        let limit = if expected == "refuted" { "3s" } else { "30s" };
         for mode in ["--threads", "--processes"] {
             let run = ["run", &path, mode, "--timeout", limit, "--size", "1K", "-n", "1"];
             let output = antiphon(&run);
