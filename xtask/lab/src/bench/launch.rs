@@ -171,7 +171,8 @@ mod tests {
 
     #[test]
     fn a_group_that_takes_too_long_is_ended_with_its_children() {
-        let limit = Duration::from_millis(200);
+        // The shell comes to its first word in that on a busy machine, too.
+        let limit = Duration::from_secs(5);
         let started = Instant::now();
         let (ending, lines) = sh("echo here; sleep 600 & sleep 600", limit);
         assert_eq!((ending, lines), (Ending::OutOfTime(limit), vec!["here".into()]));
