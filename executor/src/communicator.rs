@@ -311,15 +311,15 @@ impl Communicator {
     }
 
     /// Whether all launches of this rank are complete, on whatever streams, and all replays of graphs that have begun. Does not
-    /// wait, and may say so a moment late. On the host, after a failure of the communicator, all are over as soon as nobody
-    /// works on one.
+    /// wait, and may say so a moment late. On the host, after a failure of the communicator, all are over once nobody works on
+    /// one and no rank reaches into this rank's memory any more; one of another process that does not stop by itself is not looked
+    /// for longer than half a second.
     pub fn is_complete(&self) -> bool {
         match &self.shared.gpu {
             Some(gpu) => gpu.is_over(),
             None => {
-                let log = self.shared.log();
-                log.completed == log.seq
-                    || self.shared.failed() && self.shared.failure.end_idle(&log)
+                let through = |log: MutexGuard<'_, Log>| log.completed == log.seq;
+                through(self.shared.log()) || self.shared.failed() && self.shared.is_settled()
             }
         }
     }

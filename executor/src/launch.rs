@@ -34,7 +34,7 @@ const HISTORY_CHECK: u64 = 32;
 const CARRIES: u64 = 64;
 /// How long a failed launch waits for peers in other processes that may still reach into its memory themselves: one that does not
 /// come to an end then has been stopped, and finds the launch given up when it goes on.
-const QUIET_LIMIT: Duration = Duration::from_millis(500);
+pub(crate) const QUIET_LIMIT: Duration = Duration::from_millis(500);
 
 /// What a launch was asked to do.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,8 @@
 
 use super::{Communicator, Shared};
 use crate::sync::lock;
-use std::sync::{Arc, Mutex, Once, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Once, TryLockError, Weak};
+use std::time::Duration;
 
 /// Communicators on hosts with their identities, also those of the process that this one was forked from, of which this process is no rank.
 static LIVE: Mutex<Vec<(u64, Weak<Shared>)>> = Mutex::new(Vec::new());
@@ -33,19 +34,36 @@ pub(super) fn watch(shared: &Arc<Shared>) {
 
 /// Called when the process ends. Other threads may still run, or hold a lock that this needs for ever: then nothing is said.
 extern "C" fn ends() {
-    let Ok(live) = LIVE.try_lock() else { return };
+    let pause = || std::thread::sleep(Duration::from_millis(1));
+    let Some(live) = lock_soon(&LIVE, pause) else { return };
     let all: Vec<Arc<Shared>> = live.iter().filter_map(|(_, one)| one.upgrade()).collect();
     drop(live);
     say_goodbye(&all);
     lock(&KEPT).extend(all);
 }
 
-/// Says goodbye for these ranks, unless something of one is under way.
+/// A lock that others hold for moments only; `None` if it does not come free in some pauses.
+fn lock_soon<T>(mutex: &Mutex<T>, mut pause: impl FnMut()) -> Option<MutexGuard<'_, T>> {
+    const PAUSES: u32 = 8;
+    (0..=PAUSES).find_map(|_| match mutex.try_lock() {
+        Ok(free) => Some(free),
+        Err(TryLockError::Poisoned(free)) => Some(free.into_inner()),
+        Err(TryLockError::WouldBlock) => {
+            pause();
+            None
+        }
+    })
+}
+
+/// Says goodbye for these ranks, unless something of one is under way. It may be of a rank that knows of a failure: then nothing is
+/// said for that one alone, as peers believe of who has left that it is out of their memory.
 fn say_goodbye(all: &[Arc<Shared>]) {
-    let own = || all.iter().filter(|shared| !shared.is_inherited());
-    if own().all(|shared| shared.failed() || shared.is_through()) {
-        own().for_each(|shared| shared.part());
-        own().for_each(|shared| shared.bootstrap.farewell());
+    let own: Vec<_> = all.iter().filter(|shared| !shared.is_inherited()).collect();
+    if own.iter().all(|shared| shared.failed() || shared.is_through()) {
+        let idle = |shared: &Shared| !shared.failed() || shared.failure.quieten();
+        let leaving: Vec<_> = own.into_iter().filter(|shared| idle(shared)).collect();
+        leaving.iter().for_each(|shared| shared.part());
+        leaving.iter().for_each(|shared| shared.bootstrap.farewell());
     }
 }
 
@@ -66,7 +84,9 @@ impl Shared {
             let own = live.iter().filter(|(identity, _)| *identity == self.identity);
             own.filter_map(|(_, shared)| shared.upgrade()).collect()
         };
-        own.iter().filter(|shared| shared.failed()).for_each(|shared| shared.failure.quieten());
+        for shared in own.iter().filter(|shared| shared.failed()) {
+            shared.failure.quieten();
+        }
     }
 
     /// Whether nothing of this rank is under way, as far as can be seen without waiting.
@@ -84,6 +104,8 @@ impl Shared {
 mod tests {
     use super::*;
     use crate::communicator::{Doing, ExecutorError, Options};
+    use crate::shared::control::BROKEN;
+    use std::sync::atomic::Ordering;
 
     /// Its peers look for what it was, which they hear of as it did, and not for a rank that left too early.
     #[test]
@@ -97,5 +119,33 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(!shared.has_left(1));
+    }
+
+    /// The peer's caller gets its buffers back when the rank is gone, and a part of them may be moving.
+    #[test]
+    fn a_process_that_ends_while_somebody_works_for_a_failed_rank_does_not_say_that_it_has_left() {
+        let ranks = Communicator::in_process(2, &Options::default()).unwrap();
+        let shared = &ranks[1].shared;
+        let worked_on = shared.log();
+        shared.failure.hear(ExecutorError::Aborted {
+            by: 0,
+            reason: "enough".to_owned(),
+            doing: Doing::default(),
+        });
+        let left = || ranks[0].shared.control(1).left.0.load(Ordering::Acquire);
+        say_goodbye(&[Arc::clone(shared)]);
+        assert_eq!(left(), 0);
+        drop(worked_on);
+        say_goodbye(&[Arc::clone(shared)]);
+        assert_eq!(left(), BROKEN);
+    }
+
+    #[test]
+    fn a_lock_that_is_held_for_a_moment_is_waited_for_and_one_that_is_never_free_is_not() {
+        let mutex = Mutex::new(());
+        let mut held = Some(lock(&mutex));
+        assert!(lock_soon(&mutex, || drop(held.take())).is_some());
+        let _held = lock(&mutex);
+        assert!(lock_soon(&mutex, || ()).is_none());
     }
 }

@@ -5,13 +5,16 @@ use super::{Log, Page, Shared, rank_page};
 use crate::context::ContextState;
 use crate::error::{Doing, ExecutorError};
 use crate::gpu;
+use crate::launch::QUIET_LIMIT;
 use crate::shared::control::{BROKEN, LEFT};
 use crate::sync::lock;
 use antiphon_bootstrap::{Bootstrap, BootstrapError, Ticket, Voice};
 use antiphon_hal::Memory;
+use antiphon_transport::Peer;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::time::Instant;
 
 /// The first thing that broke a communicator.
 pub(super) struct Failure {
@@ -38,6 +41,8 @@ pub(super) struct Failure {
     /// Peers that were lost before `near` was set.
     early: Mutex<Vec<(u32, Loss, ExecutorError)>>,
     losses: Arc<Losses>,
+    /// Since when peers that are not quiet have been looked for by who [polls](Shared::is_settled).
+    polled: OnceLock<Instant>,
 }
 
 /// How a peer was lost.
@@ -76,6 +81,7 @@ impl Failure {
             near: OnceLock::new(),
             early: Mutex::default(),
             losses: Arc::default(),
+            polled: OnceLock::new(),
         }
     }
 
@@ -223,15 +229,14 @@ impl Failure {
     }
 
     /// Marks the rank as quiet, unless a launch is being worked on at this moment: the thread that works on it finds the failure
-    /// and marks the rank itself. Does not wait, since it is for the control thread. Launches that have begun end by it.
-    pub(super) fn quieten(&self) {
-        if let Ok(log) = self.log.try_lock() {
-            self.end_idle(&log);
-        }
+    /// and marks the rank itself. Returns whether it did. Does not wait, since it is for the control thread. Launches that have
+    /// begun end by it.
+    pub(super) fn quieten(&self) -> bool {
+        self.log.try_lock().is_ok_and(|log| self.end_idle(&log))
     }
 
     /// Marks the rank as quiet, unless a launch is being worked on; returns whether it did.
-    pub(super) fn end_idle(&self, log: &Log) -> bool {
+    fn end_idle(&self, log: &Log) -> bool {
         self.quieten_if(log, |_| true)
     }
 
@@ -244,8 +249,15 @@ impl Failure {
             return false;
         };
         states.iter_mut().for_each(|state| state.ended = true);
-        rank_page(&self.page).control.quiet.0.store(1, Ordering::Release);
+        self.mark_quiet();
         true
+    }
+
+    /// Shows the peers that this rank has stopped touching their memory.
+    fn mark_quiet(&self) {
+        rank_page(&self.page).control.quiet.0.store(1, Ordering::Release);
+        // Before anything that the caller does with its buffers.
+        fence(Ordering::SeqCst);
     }
 
     /// Ends a pair, which this communicator's transfers go through, when the communicator is broken.
@@ -388,9 +400,40 @@ impl Shared {
             gpu.quiet();
         }
         self.ports.stop();
-        self.control(self.rank).quiet.0.store(1, Ordering::Release);
-        // Before anything that the caller does with its buffers.
-        fence(Ordering::SeqCst);
+        self.failure.mark_quiet();
+    }
+
+    /// After a failure, on hosts: whether the caller has the buffers of all its launches back. Nobody works on one, which ends them;
+    /// the links are stopped; and the peers of this node are out of this rank's memory. It waits for no peer.
+    pub fn is_settled(&self) -> bool {
+        if !self.failure.end_idle(&self.log()) {
+            return false;
+        }
+        self.ports.stop();
+        let since = *self.failure.polled.get_or_init(Instant::now);
+        let busy = || self.reaching(since, |_| true).is_some();
+        if busy() {
+            self.quieten_near();
+        }
+        !busy()
+    }
+
+    /// After a failure: a peer of this node, of those that could, which may still reach into this rank's memory. One of another
+    /// process may until [`QUIET_LIMIT`] after `since`: if it is not quiet then, it has been stopped.
+    pub fn reaching(&self, since: Instant, could: impl Fn(u32) -> bool) -> Option<u32> {
+        let quiet = |peer: u32| {
+            let page = self.control(peer);
+            // Who has left has no launches, nor has one whose communicator never came up.
+            [&page.quiet, &page.left].into_iter().any(|word| word.0.load(Ordering::Acquire) != 0)
+                || self.has_left(peer)
+        };
+        // In this process a peer cannot be stopped alone, and its memory is the callers'.
+        let waited = |peer: &Peer| peer.same_process || since.elapsed() < QUIET_LIMIT;
+        let busy = |peer: &&Peer| {
+            let near = peer.same_node && could(peer.rank);
+            near && !quiet(peer.rank) && waited(peer) && self.lost_peer() != Some(peer.rank)
+        };
+        self.peers.iter().find(busy).map(|peer| peer.rank)
     }
 
     /// After a failure, once a launch is over all the same: marks the rank as quiet, which tells peers that it no longer reaches

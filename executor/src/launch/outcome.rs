@@ -364,27 +364,15 @@ impl Launch<'_> {
     /// Keeps the caller's buffers, from `began` on, until peers are out of them.
     pub(super) fn keep(&self, active: &Active, began: Instant) {
         let shared = self.shared;
-        let lost = shared.lost_peer();
         let ports = &self.context.plan.uses(shared.rank).port_peers;
         // Peers of other nodes reach only regions, by links that are closed. Over the local wire peers copy by themselves.
-        let reaches = |&peer: &u32| {
+        let reaches = |peer: u32| {
             let copies = ports.contains(&peer) && !shared.ports.is_mirrored(peer);
-            let near = shared.peers[peer as usize].same_node && Some(peer) != lost;
-            near && (active.buffers.reached_from_outside || copies)
+            active.buffers.reached_from_outside || copies
         };
-        let quiet = |peer: u32| {
-            let page = shared.control(peer);
-            // Who has left has no launches, nor has one whose communicator never came up.
-            [&page.quiet, &page.left].into_iter().any(|word| word.0.load(Ordering::Acquire) != 0)
-                || shared.has_left(peer)
-        };
-        // In this process a peer cannot be stopped alone, and its memory is the callers'.
-        let waited =
-            |&peer: &u32| shared.peers[peer as usize].same_process || began.elapsed() < QUIET_LIMIT;
-        let busy = |peer: &u32| reaches(peer) && !quiet(*peer) && waited(peer);
         let mut late = Late::new(began);
         let mut helped = began;
-        while let Some(peer) = (0..shared.world).find(busy) {
+        while let Some(peer) = shared.reaching(began, reaches) {
             if helped.elapsed() >= Duration::from_millis(1) {
                 shared.quieten_near();
                 helped = Instant::now();

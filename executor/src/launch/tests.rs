@@ -192,9 +192,68 @@ fn the_launches_of_a_rank_are_over_by_a_failure_once_it_is_quiet() {
         let worked_on = launch.context.state();
         assert!(!ranks[0].is_complete() && !quiet());
         drop(worked_on);
-        assert!(ranks[0].is_complete() && quiet());
+        // Rank 1 has yet to hear of it.
+        while !ranks[0].is_complete() {
+            std::thread::yield_now();
+        }
+        assert!(quiet());
     });
     assert!(matches!(over.unwrap_err(), ExecutorError::Aborted { .. }));
+}
+
+/// A peer that has yet to hear of the failure would write to buffers that the caller has back.
+#[test]
+fn the_launches_of_a_rank_are_over_by_a_failure_once_its_peers_are_quiet() {
+    let (ranks, executor, plan) = two(signal("polled"), Duration::from_secs(60));
+    let (input, mut output) = ([7; 4], [0; 4]);
+    let call = call(&plan, &input, &mut output);
+    let launch = executor.queued(&call, Some(1)).unwrap();
+    assert!(!launch.advance(Effort::Try).unwrap());
+    let peer = Executor::new(&ranks[1]).queued(&call, Some(1)).unwrap();
+    let worked_on = peer.context.state();
+    ranks[0].shared.fail(enough());
+    assert!(!ranks[0].is_complete());
+    drop(worked_on);
+    while !ranks[0].is_complete() {
+        std::thread::yield_now();
+    }
+    assert_ne!(ranks[0].shared.control(1).quiet.0.load(Ordering::Acquire), 0);
+}
+
+/// Rank 0's launch, which has begun and waits for what rank 1 puts over a wire; and rank 1's.
+fn over_a_wire(input: &[u32; 4], output: &mut [u32; 4]) -> (Vec<Communicator>, [QueuedLaunch; 2]) {
+    let program = ProgramBuilder::new("far", Collective::SendRecv, 2);
+    let port = program.port(0, 1);
+    program.block(1).put_with_signal(&port, program.input(1).all(), program.output(0).all());
+    program.block(0).wait(&[port]);
+    let plan = program.build().unwrap();
+    let limit = Some(Duration::from_secs(60));
+    let options = Options::default().with_timeout(limit).with_verification(false);
+    let ranks = Communicator::in_process_on(&["this", "that"], &options).unwrap();
+    let launches = [0, 1].map(|rank: usize| {
+        let executor = Executor::new(&ranks[rank]);
+        let plan = executor.load(&plan).unwrap();
+        executor.queued(&call(&plan, input, output), Some(1)).unwrap()
+    });
+    while launches[0].context.state().active.is_none() {
+        assert!(!launches[1].advance(Effort::Try).unwrap());
+        assert!(!launches[0].advance(Effort::Try).unwrap());
+    }
+    (ranks, launches)
+}
+
+/// A wire would go on with what it has to read from the buffers, or to write to them.
+#[test]
+fn the_launches_of_a_rank_are_over_by_a_failure_once_its_links_are_stopped() {
+    let (input, mut output) = ([7; 4], [0; 4]);
+    let (ranks, _launches) = over_a_wire(&input, &mut output);
+    let link = ranks[0].shared.ports.link(1).unwrap().unwrap().link();
+    assert!(link.completed().is_ok());
+    ranks[0].shared.fail(enough());
+    while !ranks[0].is_complete() {
+        std::thread::yield_now();
+    }
+    assert!(link.completed().is_err());
 }
 
 /// As where a process is stopped for that long, while another rank is at its block.
