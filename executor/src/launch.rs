@@ -134,7 +134,7 @@ pub struct Active {
     looks: u32,
     /// Something was posted to a link.
     spoke: bool,
-    /// How often the plan's links moved something: a long transfer is progress, whatever the blocks wait for.
+    /// How often this launch found that the plan's links moved something, and nothing else did.
     carried: u64,
     stalled: Option<Stalled>,
 }
@@ -270,7 +270,7 @@ impl Launch<'_> {
                         continue;
                     }
                     Stepped::Carried => {
-                        shared.note_moved();
+                        shared.note_carried();
                         continue;
                     }
                     Stepped::Blocked(blocked) => blocked,

@@ -23,9 +23,18 @@ impl Shared {
         passing.fold(0, u64::wrapping_add)
     }
 
-    /// Notes that a launch of this rank has moved.
+    /// Notes that blocks of a launch of this rank have moved.
     #[inline]
     pub fn note_moved(&self) {
+        let moved = count_up(&self.control(self.rank).moved);
+        if !self.one_node {
+            self.ports.tell_moved(moved);
+        }
+    }
+
+    /// Notes that links moved something for a launch of this rank. Ranks of other nodes do not hear of that: what they are told comes
+    /// over links, too, and two launches that wait for each other would look alive by it for ever.
+    pub fn note_carried(&self) {
         count_up(&self.control(self.rank).moved);
     }
 
@@ -35,8 +44,10 @@ impl Shared {
     }
 }
 
-/// Changes a number that peers look at now and then. Of two threads that do at once, one may be lost: it has changed all the same.
+/// Changes a number that peers look at now and then; the new one. Of two threads that do at once, one may be lost: it has changed all the same.
 #[inline]
-fn count_up(line: &Line) {
-    line.0.store(line.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+fn count_up(line: &Line) -> u64 {
+    let count = line.0.load(Ordering::Relaxed).wrapping_add(1);
+    line.0.store(count, Ordering::Relaxed);
+    count
 }

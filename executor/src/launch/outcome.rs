@@ -1,6 +1,7 @@
 //! Whether a launch can still finish, and what becomes of it if not.
 
 use super::*;
+use crate::shared::Line;
 use crate::shared::control::CallType;
 use crate::sync::{lock, shielded};
 use antiphon_plan::program::{Area, Instruction};
@@ -36,18 +37,9 @@ impl Launch<'_> {
         if let Some(peer) = self.deserter(state) {
             return Err(shared.deserted(peer, self.doing(state)));
         }
-        // Progress of this launch and of those before it; and of what peers are to pass on, or of the launches, on whatever
-        // streams, that a peer must complete before this one begins.
+        // Progress of this launch and of those before it.
         let position = self.progress_of(state).wrapping_add(state.begun);
-        let around = shared.passing().wrapping_add(match blocked {
-            Blocked::Behind(peer) => {
-                let page = shared.control(peer);
-                let words =
-                    [&page.moved, &page.completed].map(|word| word.0.load(Ordering::Relaxed));
-                words[0].wrapping_add(words[1])
-            }
-            _ => 0,
-        });
+        let around = self.around(blocked);
         let mut waits = self.waits();
         let stalled = match &mut state.active {
             Some(active) if active.seq == self.order.seq => &mut active.stalled,
@@ -77,6 +69,30 @@ impl Launch<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Progress of others, for which the launch may wait: of what peers are to pass on, and of ranks that are in this launch, as they
+    /// may have much to do for others first; or of the launches, on whatever streams, that a peer must complete before this one
+    /// begins, for which this rank's may be needed.
+    pub(super) fn around(&self, blocked: Blocked) -> u64 {
+        let (shared, seq) = (self.shared, self.order.seq);
+        let word = |word: &Line| word.0.load(Ordering::Relaxed);
+        let moved = |rank: u32| word(&shared.control(rank).moved);
+        let others = match blocked {
+            Blocked::Behind(peer) => {
+                let completed = word(&shared.control(peer).completed);
+                moved(shared.rank).wrapping_add(moved(peer)).wrapping_add(completed)
+            }
+            _ => {
+                let peers = (0..shared.world).filter(|&peer| peer != shared.rank);
+                let is_in = |peer: &u32| {
+                    let page = shared.control(*peer);
+                    page.entered(seq) && word(&page.completed) < seq
+                };
+                peers.filter(is_in).map(moved).fold(0, u64::wrapping_add)
+            }
+        };
+        shared.passing().wrapping_add(others)
     }
 
     /// A peer on this node that has left before it came as far as this launch needs: one that the plan connects with this rank
@@ -224,8 +240,11 @@ impl Launch<'_> {
 
     /// A number that changes whenever one of this rank's blocks, or one of the plan's links, moves.
     pub(super) fn progress_of(&self, state: &ContextState) -> u64 {
-        let carried = state.active.as_ref().map_or(0, |active| active.carried);
-        let arena = own_arena(state, self.shared.rank);
+        let shared = self.shared;
+        // A long transfer is progress, whatever the blocks wait for, and whichever thread carries it.
+        let peers = self.context.plan.uses(shared.rank).port_peers.iter();
+        let carried = peers.map(|&peer| shared.ports.moves(peer)).fold(0, u64::wrapping_add);
+        let arena = own_arena(state, shared.rank);
         (0..self.blocks())
             .map(|block| arena.cursor(block).position())
             .fold(carried, |sum, position| sum.wrapping_mul(31).wrapping_add(position))

@@ -256,6 +256,19 @@ fn the_launches_of_a_rank_are_over_by_a_failure_once_its_links_are_stopped() {
     assert!(link.completed().is_err());
 }
 
+/// Nobody drives rank 0's link meanwhile.
+#[test]
+fn what_the_proxy_moves_is_progress_of_a_launch() {
+    let (input, mut output) = ([7; 4], [0; 4]);
+    let (_ranks, [launch, peer]) = over_a_wire(&input, &mut output);
+    let before = launch.position();
+    let mut over = false;
+    while launch.position() == before {
+        over = over || peer.advance(Effort::Try).unwrap();
+        std::thread::yield_now();
+    }
+}
+
 /// As where a process is stopped for that long, while another rank is at its block.
 #[test]
 fn a_launch_that_may_begin_has_not_waited_for_the_whole_limit() {
@@ -284,6 +297,31 @@ fn a_launch_waits_as_long_as_what_its_peer_is_to_pass_on_moves() {
         ranks[1].passes_on(position);
         assert_eq!(work_after(&launch, Some(limit)).unwrap(), None, "{position}");
     }
+    let error = work_after(&launch, Some(limit)).unwrap_err();
+    assert!(matches!(error, ExecutorError::Stalled { .. }), "{error}");
+}
+
+/// As a root that puts to others first.
+#[test]
+fn a_launch_waits_as_long_as_a_peer_that_is_in_it_moves() {
+    let limit = Duration::from_secs(60);
+    let (ranks, executor, plan) = two(signal("rooted"), limit);
+    let (input, mut output) = ([7; 4], [0; 4]);
+    let launch = executor.queued(&call(&plan, &input, &mut output), Some(1)).unwrap();
+    work_until_it_waits(&launch);
+    let around = |blocked| launch.borrowed().around(blocked);
+    let before = around(Blocked::Entry(1));
+    ranks[1].shared.note_moved();
+    assert_eq!(around(Blocked::Entry(1)), before, "that is another launch");
+    let own = ranks[0].shared.control(0);
+    ranks[0].shared.control(1).publish(&own.record(1).unwrap());
+    for _ in 0..4 {
+        ranks[1].shared.note_moved();
+        assert_eq!(work_after(&launch, Some(limit)).unwrap(), None);
+    }
+    let behind = around(Blocked::Behind(1));
+    ranks[0].shared.note_moved();
+    assert_ne!(around(Blocked::Behind(1)), behind, "the peer may wait for that");
     let error = work_after(&launch, Some(limit)).unwrap_err();
     assert!(matches!(error, ExecutorError::Stalled { .. }), "{error}");
 }

@@ -253,7 +253,7 @@ impl Ports {
         drop(state);
         if mirror == Some(region) {
             standing.telling.mirror.get_or_init(|| region);
-            self.tell_completed(standing);
+            self.tell_come(standing);
         }
         Ok(())
     }
@@ -290,7 +290,7 @@ impl Ports {
             debug!("rank {rank}: {error}");
             note.get_or_init(|| (Instant::now(), error.clone()));
         };
-        let telling = Arc::new(Telling::new(self.rank, Arc::clone(&self.completed)));
+        let telling = Arc::new(Telling::new(self.rank, Arc::clone(&self.come)));
         let still = Arc::clone(&telling);
         let attended = Attended::posting(link, lose, move |link| still.tell(link))?;
         let standing = Standing {

@@ -2,7 +2,7 @@
 //! wires.
 //!
 //! A rank writes its launch descriptors to the mirrors of the ranks that the plan connects with it, and its count of
-//! completed launches to those of all ranks it has links with; both by the means of port channels.
+//! completed launches, and that its launches move, to those of all ranks it has links with; all by the means of port channels.
 
 use super::{Ports, Standing};
 use crate::error::ExecutorError;
@@ -121,69 +121,125 @@ impl Ports {
 
     /// Tells all linked peers, soon, that this rank's launches up to `completed` are over.
     pub fn complete(&self, completed: u64) {
-        self.completed.store(completed, Ordering::Release);
-        for standing in self.links.iter().filter_map(|link| link.get()) {
-            self.tell_completed(standing);
+        self.come.completed.store(completed, Ordering::Release);
+        self.remind();
+    }
+
+    /// Tells all linked peers that this rank's launches move, once a second, by a number that changes with that.
+    pub fn tell_moved(&self, moved: u64) {
+        self.tell_moved_in(self.began.elapsed().as_secs(), moved);
+    }
+
+    fn tell_moved_in(&self, second: u64, moved: u64) {
+        if self.told_moved.load(Ordering::Relaxed) != second {
+            self.told_moved.store(second, Ordering::Relaxed);
+            self.come.moved.store(moved, Ordering::Release);
+            self.remind();
         }
     }
 
     /// Tells a peer how far this rank has come; where the link is full the proxy does, once it is not.
-    pub(super) fn tell_completed(&self, standing: &Standing) {
+    pub(super) fn tell_come(&self, standing: &Standing) {
         if !standing.telling.is_done() {
             standing.telling.tell(&**standing.attended.link());
             standing.attended.soon();
         }
     }
 
-    /// Tells peers whose links were full, and are driven since, how far this rank has come.
+    /// Tells peers that do not know it, perhaps since their links were full, how far this rank has come.
     pub fn remind(&self) {
         let standing = self.links.iter().filter_map(|link| link.get());
-        for standing in standing.filter(|standing| !standing.telling.is_done()) {
-            self.tell_completed(standing);
-        }
+        standing.for_each(|standing| self.tell_come(standing));
     }
 }
 
-/// What a link's peer is told of this rank's completed launches. It may be all that a peer waits for, so that none is left
-/// untold, though the link be full and this rank make no call for long.
+/// How far a rank has come, as mirrors are to say.
+#[derive(Debug, Default)]
+pub(super) struct Come {
+    /// Its count of completed launches.
+    pub completed: AtomicU64,
+    /// Changes once a second while its launches move.
+    moved: AtomicU64,
+}
+
+/// What a link's peer is told of how far this rank has come. The count of its completed launches may be all that a peer waits for, so
+/// that none is left untold, though the link be full and this rank make no call for long.
 pub(super) struct Telling {
     rank: u32,
-    /// The rank's count of them.
-    completed: Arc<AtomicU64>,
+    come: Arc<Come>,
     /// The peer's region with the mirror of this rank's page; `None` over the local wire, where it is mapped.
     pub mirror: OnceLock<u64>,
-    /// The last count that was posted.
-    told: Mutex<u64>,
+    told: Mutex<Told>,
+}
+
+/// What was posted last.
+#[derive(Default)]
+struct Told {
+    completed: u64,
+    moved: u64,
 }
 
 impl Telling {
-    pub fn new(rank: u32, completed: Arc<AtomicU64>) -> Self {
-        Telling { rank, completed, mirror: OnceLock::new(), told: Mutex::new(0) }
+    pub fn new(rank: u32, come: Arc<Come>) -> Self {
+        Telling { rank, come, mirror: OnceLock::new(), told: Mutex::default() }
     }
 
-    fn told(&self) -> MutexGuard<'_, u64> {
+    fn told(&self) -> MutexGuard<'_, Told> {
         lock(&self.told)
     }
 
     /// Whether there is nothing to tell.
     pub fn is_done(&self) -> bool {
-        self.mirror.get().is_none() || *self.told() >= self.completed.load(Ordering::Acquire)
+        if self.mirror.get().is_none() {
+            return true;
+        }
+        let Told { completed, moved } = *self.told();
+        completed >= self.come.completed.load(Ordering::Acquire)
+            && moved == self.come.moved.load(Ordering::Acquire)
     }
 
-    /// Posts the count, if the peer does not know it and the link is not full; whether it was posted.
+    /// Posts what the peer does not know, as far as the link is not full; whether anything was posted.
     pub fn tell(&self, link: &dyn Link) -> bool {
         let Some(&mirror) = self.mirror.get() else { return false };
-        let mut told = self.told();
-        let completed = self.completed.load(Ordering::Acquire);
-        if *told >= completed {
-            return false;
-        }
-        let to = u64::from(self.rank) * ControlPage::BYTES as u64 + ControlPage::COMPLETED;
+        let base = u64::from(self.rank) * ControlPage::BYTES as u64;
         // Who is lost need not be told.
-        let posted = matches!(link.signal(mirror, to, completed), Ok(Posted::Queued));
-        if posted {
-            *told = completed;
+        let post = |told: &mut u64, at: u64, now: u64| {
+            let posted = matches!(link.signal(mirror, base + at, now), Ok(Posted::Queued));
+            if posted {
+                *told = now;
+            }
+            posted
+        };
+        let mut told = self.told();
+        let completed = self.come.completed.load(Ordering::Acquire);
+        let moved = self.come.moved.load(Ordering::Acquire);
+        let completes = told.completed < completed
+            && post(&mut told.completed, ControlPage::COMPLETED, completed);
+        let moves = told.moved != moved && post(&mut told.moved, ControlPage::MOVED, moved);
+        completes || moves
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::communicator::{Communicator, Options};
+
+    #[test]
+    fn a_rank_of_another_node_hears_once_a_second_that_launches_move() {
+        let ranks = Communicator::in_process_on(&["this", "that"], &Options::default()).unwrap();
+        let ports = &ranks[0].shared.ports;
+        ports.want(1).unwrap();
+        while ports.link(1).unwrap().is_none() {
+            std::thread::yield_now();
         }
-        posted
+        let told = || ranks[1].shared.control(0).moved.0.load(Ordering::Acquire);
+        for (second, moved, now) in [(0, 5, 0), (1, 7, 7), (1, 8, 7), (2, 9, 9)] {
+            ports.tell_moved_in(second, moved);
+            assert_eq!(ports.come.moved.load(Ordering::Acquire), now);
+            while told() != now {
+                std::thread::yield_now();
+            }
+        }
     }
 }

@@ -23,7 +23,7 @@ use antiphon_transport::{Peer, Transport};
 use choice::WireTransport;
 use message::LinkMessage;
 pub use mirror::Mirrors;
-use mirror::Telling;
+use mirror::{Come, Telling};
 use regions::OwnRegions;
 use std::collections::HashMap;
 use std::fmt;
@@ -84,8 +84,11 @@ pub struct Ports {
     /// Held while memory is registered, which may take long, and, for memory of a GPU, wait for kernels. Only threads that
     /// register take it, before the state.
     registering: Mutex<()>,
-    /// This rank's count of completed launches, for mirrors.
-    completed: Arc<AtomicU64>,
+    /// How far this rank has come, for mirrors.
+    come: Arc<Come>,
+    began: Instant,
+    /// The second since then in which mirrors were last told that this rank's launches move.
+    told_moved: AtomicU64,
     /// Finds this rank's own regions.
     own: Arc<dyn MappedRegions>,
 }
@@ -171,7 +174,9 @@ impl Ports {
             itself: Once::new(),
             state: Mutex::new(State { peers, ..State::default() }),
             registering: Mutex::default(),
-            completed: Arc::default(),
+            come: Arc::default(),
+            began: Instant::now(),
+            told_moved: AtomicU64::new(0),
             own: Arc::new(ToItself(ports.clone())),
         })
     }
@@ -270,6 +275,11 @@ impl Ports {
         standing.wire.is_none_or(|wire| self.wires[wire].name() == LOCAL)
     }
 
+    /// How often the link to a peer moved something, on whatever thread.
+    pub fn moves(&self, peer: u32) -> u64 {
+        self.links[peer as usize].get().map_or(0, |standing| standing.attended.moves())
+    }
+
     /// The links that stand, but for the one with this rank itself.
     pub fn all(&self) -> Vec<PortLink> {
         let others = (0..).zip(&self.links).filter(|(peer, _)| *peer != self.rank);
@@ -302,7 +312,7 @@ impl Ports {
     /// this rank is through: a peer that is not would take the end of the link for its loss. `through` says how far a peer is.
     pub fn linger(&self, through: impl Fn(u32) -> u64) {
         let deadline = Instant::now() + LINGER;
-        let completed = self.completed.load(Ordering::Acquire);
+        let completed = self.come.completed.load(Ordering::Acquire);
         for (peer, standing) in (0..).zip(&self.links) {
             let Some(standing) = standing.get().filter(|standing| !self.is_local(standing)) else {
                 continue;

@@ -47,7 +47,8 @@ pub struct ControlPage {
     /// Changes while what the owner is to pass on comes to it, or its proxy moves what kernels asked for: progress for who waits for
     /// that.
     pub passing: Line,
-    /// Changes while some launch of the owner moves: progress for who waits until the owner has completed it.
+    /// Changes while some launch of the owner moves: progress for who waits until the owner has completed it. In mirrors once a second
+    /// at most, and not for what links alone move.
     pub moved: Line,
     /// In mirrors alone: by the slots of the descriptors, the last launch whose blocks are all done on the owner. All that they
     /// posted to the mirror's rank has landed.
@@ -156,6 +157,9 @@ impl ControlPage {
 
     /// Bytes from the start of a page to its count of completed launches.
     pub const COMPLETED: u64 = offset_of!(ControlPage, completed) as u64;
+
+    /// Bytes from the start of a page to the number that changes while the owner's launches move.
+    pub const MOVED: u64 = offset_of!(ControlPage, moved) as u64;
 
     /// Bytes from the start of a page to the descriptor of a launch, whose first word is the launch's number.
     pub const fn descriptor_at(seq: u64) -> u64 {

@@ -55,6 +55,8 @@ pub struct Attended {
     state: AtomicU32,
     /// Progress moved something since the proxy armed the link.
     moved: AtomicBool,
+    /// How often progress moved something.
+    moves: AtomicU64,
     /// [`Link::posted`] when the proxy armed the link.
     posted: AtomicU64,
     /// A visit of the proxy's is asked for.
@@ -118,6 +120,7 @@ impl Attended {
             place: Place::new(proxy.token()),
             state: AtomicU32::new(0),
             moved: AtomicBool::new(false),
+            moves: AtomicU64::new(0),
             posted: AtomicU64::new(0),
             visit: AtomicBool::new(false),
             drives: AtomicU32::new(0),
@@ -146,13 +149,27 @@ impl Attended {
     /// # Errors
     /// [`WireError::Lost`].
     pub fn progress(&self) -> Result<bool, WireError> {
-        let moved = self.link.progress().inspect_err(|error| self.fail(error))?;
+        let moved = self.advance().inspect_err(|error| self.fail(error))?;
         if moved && !self.moved.load(Ordering::Relaxed) {
             self.moved.store(true, Ordering::Release);
             if self.state.load(Ordering::Acquire) & !DEAF == 0 {
                 // There is no driver that will leave, so nobody else would ask for a visit.
                 self.soon();
             }
+        }
+        Ok(moved)
+    }
+
+    /// How often progress moved something, on whatever thread: a number that changes while transfers move.
+    pub fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Relaxed)
+    }
+
+    /// [`Link::progress`], counted.
+    fn advance(&self) -> Result<bool, WireError> {
+        let moved = self.link.progress()?;
+        if moved {
+            self.moves.fetch_add(1, Ordering::Relaxed);
         }
         Ok(moved)
     }
@@ -220,7 +237,7 @@ impl Attended {
             // Taken back before the link is looked at: what comes later says so again.
             self.moved.swap(false, Ordering::AcqRel);
             self.posted.store(self.link.posted(), Ordering::Release);
-            if self.link.progress()? || (self.post)(&*self.link) {
+            if self.advance()? || (self.post)(&*self.link) {
                 continue;
             }
             if self.link.descriptor().is_none() {

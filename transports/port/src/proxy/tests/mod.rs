@@ -39,6 +39,22 @@ fn what_arrives_is_served_without_a_driver() {
 }
 
 #[test]
+fn what_moves_is_counted_whichever_thread_moves_it() {
+    for (kind, fake) in kinds() {
+        let attended = attend(&fake);
+        let before = attended.moves();
+        fake.arrive();
+        until(kind, || attended.moves() > before);
+        let driving = attended.drive();
+        let before = attended.moves();
+        while !driving.progress().unwrap() {
+            fake.arrive();
+        }
+        assert!(attended.moves() > before, "{kind}");
+    }
+}
+
+#[test]
 fn the_proxy_keeps_away_from_a_driven_link_and_takes_over_afterwards() {
     for (kind, fake) in kinds() {
         let attended = attend(&fake);
