@@ -400,14 +400,6 @@ impl Communicator {
         self.settle_broken();
     }
 
-    /// Waits until no thread works on launches of this rank that have failed, nor on its transfers of pairs that are broken.
-    pub(crate) fn settle_broken(&self) {
-        self.settle_broken_pairs();
-        if self.shared.failed() {
-            self.shared.settle();
-        }
-    }
-
     /// Ends a pair that transfers go through when this communicator is broken.
     pub(crate) fn ends_too(&self, pair: &Communicator) {
         self.shared.failure.ends_too(&pair.shared.failure);

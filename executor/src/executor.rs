@@ -381,7 +381,7 @@ impl Executor {
             return ended;
         }
         // A kernel that was ended early reports no error.
-        let ended = ended.and_then(|()| communicator.shared.check());
+        let ended = ended.and_then(|()| communicator.shared.check_with_near());
         let ended = ended.and_then(|()| communicator.pair_failure().map_or(Ok(()), Err));
         // And proxies may still copy from and to the caller's buffers.
         ended.inspect_err(|_| communicator.settle_broken())

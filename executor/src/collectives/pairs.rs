@@ -217,14 +217,22 @@ impl Communicator {
         })
     }
 
-    /// Waits until no thread works on a transfer of a broken pair any more.
-    pub(crate) fn settle_broken_pairs(&self) {
+    /// Waits until no thread works on launches of this rank that have failed, nor on its transfers of pairs that are broken; on devices
+    /// also until peers have ended theirs.
+    pub(crate) fn settle_broken(&self) {
         let broken = |pair: &Pair| match pair {
             Pair::Formed(pair) if pair.communicator().shared.failed() => Some(pair.clone()),
             _ => None,
         };
         let broken: Vec<_> = lock(&self.shared.queues.pairs).values().filter_map(broken).collect();
-        broken.iter().for_each(|pair| pair.communicator().shared.settle());
+        broken.iter().for_each(|pair| pair.communicator().settle_broken());
+        if self.shared.failed() {
+            self.shared.settle();
+            // Launches on hosts that fail do so themselves.
+            if self.shared.gpu.is_some() {
+                self.shared.await_near();
+            }
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use super::losses::{Losses, Whole};
 use super::{Log, Page, Shared, rank_page};
 use crate::context::ContextState;
 use crate::error::{Doing, ExecutorError};
-use crate::gpu;
+use crate::gpu::{self, Gpu};
 use crate::launch::QUIET_LIMIT;
 use crate::shared::control::{BROKEN, LEFT};
 use crate::sync::lock;
@@ -242,6 +242,10 @@ impl Failure {
 
     /// Marks the rank as quiet if no launch is being worked on and `holds` is true for all contexts; returns whether it did.
     fn quieten_if(&self, log: &Log, holds: impl Fn(&ContextState) -> bool) -> bool {
+        // Kernels may run. The thread that watches them marks the rank once none does.
+        if self.devices.as_ref().is_some_and(|devices| devices.is_watched()) {
+            return false;
+        }
         let states: Option<Vec<_>> =
             log.contexts.all().map(|context| context.idle_state()).collect();
         let Some(mut states) = states.filter(|states| states.iter().all(|state| holds(state)))
@@ -396,11 +400,49 @@ impl Shared {
         for context in contexts {
             context.state().ended = true;
         }
-        if let Some(gpu) = &self.gpu {
-            gpu.quiet();
-        }
+        let quiet = self.gpu.as_ref().is_none_or(Gpu::quiet);
         self.ports.stop();
-        self.failure.mark_quiet();
+        if quiet {
+            self.failure.mark_quiet();
+        }
+    }
+
+    /// After a failure, on devices: marks the rank as quiet, if no launch of it runs.
+    pub fn quieten_device(&self, gpu: &Gpu) {
+        if gpu.is_quiet() {
+            self.ports.stop();
+            self.failure.mark_quiet();
+        }
+    }
+
+    /// After a failure, on devices, once this rank has [settled](Self::settle): waits until the peers of this node are out of this rank's
+    /// memory. Kernels end within moments, or never.
+    pub fn await_near(&self) {
+        let began = Instant::now();
+        while self.reaching(began, |_| true).is_some() && began.elapsed() < gpu::QUIET_LIMIT {
+            std::thread::sleep(gpu::PAUSE);
+        }
+    }
+
+    /// Whether what a device has done stands. What it read of a peer that knows of a failure may have been the peer's callers' again: then
+    /// this rank hears of the failure, too.
+    ///
+    /// # Errors
+    /// The failure.
+    pub fn check_with_near(&self) -> Result<(), ExecutorError> {
+        // Whatever the device has read, it read before this look.
+        fence(Ordering::Acquire);
+        let knows = |peer: &Peer| {
+            let is_near = peer.same_node && peer.rank != self.rank;
+            is_near && self.control(peer.rank).quiet.0.load(Ordering::Acquire) != 0
+        };
+        if self.peers.iter().any(knows) {
+            let began = Instant::now();
+            while !self.failed() && began.elapsed() < QUIET_LIMIT {
+                std::thread::sleep(gpu::PAUSE);
+            }
+        }
+        self.check()
     }
 
     /// After a failure, on hosts: whether the caller has the buffers of all its launches back. Nobody works on one, which ends them;

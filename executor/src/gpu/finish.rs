@@ -72,8 +72,9 @@ impl Gpu {
         })
     }
 
-    /// After a stop: waits until no launch runs. Each ends by itself within moments, unless the device is lost.
-    pub fn quiet(&self) {
+    /// After a stop: waits until no launch runs, and nothing is copied for one any more; whether that is so. Each ends by itself within
+    /// moments, unless the device is lost.
+    pub fn quiet(&self) -> bool {
         let began = Instant::now();
         while self.runs() && began.elapsed() < QUIET_LIMIT {
             // On a device that has failed no launch ends.
@@ -83,5 +84,11 @@ impl Gpu {
         if let Some(proxy) = self.proxy.get() {
             proxy.stop();
         }
+        !self.runs()
+    }
+
+    /// The same without waiting.
+    pub fn is_quiet(&self) -> bool {
+        !self.runs() && self.quiet()
     }
 }

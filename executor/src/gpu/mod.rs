@@ -87,6 +87,8 @@ pub struct Peers {
     pub tables: Tables,
     /// Launches that run, and those that begin later, end once this word is not 0.
     stop_word: Words,
+    /// Wakes the thread that watches launches.
+    bell: Arc<watch::Bell>,
     /// For each rank that sends over a wire, the region of the parcels that it takes.
     parcels: Mutex<HashMap<u32, u64>>,
     /// What peers say about multicast groups.
@@ -97,7 +99,8 @@ impl Peers {
     /// Nothing known of `world` ranks.
     pub fn new(device: &Arc<dyn Device>, world: u32) -> Result<Self, HalError> {
         let (tables, stop_word) = (Tables::new(device, world)?, Words::new(&**device, 8)?);
-        Ok(Peers { tables, stop_word, parcels: Mutex::default(), mail: groups::Mail::default() })
+        let (bell, parcels, mail) = (Arc::default(), Mutex::default(), groups::Mail::default());
+        Ok(Peers { tables, stop_word, bell, parcels, mail })
     }
 
     /// Whether a message with this tag is about devices.
@@ -151,6 +154,12 @@ impl Peers {
     /// Ends the launches that run, and those that begin later.
     pub fn stop(&self) {
         self.stop_word.first().store(1, Ordering::Release);
+        self.bell.ring();
+    }
+
+    /// Whether the rank may have made a launch: then the thread that watches launches knows when none runs.
+    pub fn is_watched(&self) -> bool {
+        self.bell.is_watched()
     }
 }
 
@@ -258,9 +267,9 @@ impl RecentCalls {
 }
 
 /// How long launches that were told to end may take for it.
-const QUIET_LIMIT: Duration = Duration::from_secs(5);
+pub(crate) const QUIET_LIMIT: Duration = Duration::from_secs(5);
 /// Between two looks at launches that end soon.
-const PAUSE: Duration = Duration::from_micros(100);
+pub(crate) const PAUSE: Duration = Duration::from_micros(100);
 /// Calls whose context is kept at hand.
 const RECENT: usize = 16;
 
@@ -448,7 +457,7 @@ impl Gpu {
         if let Some(watch) = self.watch.get() {
             return Ok(watch);
         }
-        let started = Watch::start(Arc::downgrade(shared))?;
+        let started = Watch::start(Arc::downgrade(shared), Arc::clone(&self.peers.bell))?;
         Ok(self.watch.get_or_init(|| started))
     }
 

@@ -14,7 +14,7 @@ use antiphon_codegen::abi::Where;
 use antiphon_hal::HalError;
 use antiphon_plan::program::{BlockMove, Instruction, RankLayout};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -28,8 +28,11 @@ pub struct Watch {
     bell: Arc<Bell>,
 }
 
-#[derive(Default)]
-struct Bell {
+/// Wakes the watching thread.
+#[derive(Debug, Default)]
+pub struct Bell {
+    /// There is one. It is set before the rank's first launch.
+    watched: AtomicBool,
     busy: AtomicBool,
     rung: Mutex<bool>,
     condition: Condvar,
@@ -37,8 +40,10 @@ struct Bell {
 
 impl Watch {
     /// Watches the launches of a rank while its communicator lives.
-    pub fn start(shared: Weak<Shared>) -> Result<Self, HalError> {
-        let bell = Arc::new(Bell::default());
+    pub fn start(shared: Weak<Shared>, bell: Arc<Bell>) -> Result<Self, HalError> {
+        bell.watched.store(true, Ordering::Relaxed);
+        // Before the launch looks whether the communicator has failed: see `is_watched`.
+        fence(Ordering::SeqCst);
         let thread = Arc::clone(&bell);
         let named = std::thread::Builder::new().name("antiphon-watch".to_owned());
         let started = named.spawn(move || run(&thread, &shared));
@@ -52,9 +57,22 @@ impl Watch {
     /// A launch was added.
     pub fn look(&self) {
         if !self.bell.busy.swap(true, Ordering::AcqRel) {
-            *lock(&self.bell.rung) = true;
-            self.bell.condition.notify_one();
+            self.bell.ring();
         }
+    }
+}
+
+impl Bell {
+    /// Has the thread look at once.
+    pub fn ring(&self) {
+        *lock(&self.rung) = true;
+        self.condition.notify_one();
+    }
+
+    /// Whether a thread watches the rank's launches; if not, there is none. After a failure: a launch that comes later finds it.
+    pub fn is_watched(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.watched.load(Ordering::Relaxed)
     }
 }
 
@@ -64,6 +82,9 @@ fn run(bell: &Bell, shared: &Weak<Shared>) {
         let Some(strong) = shared.upgrade() else { return };
         let Some(gpu) = &strong.gpu else { return };
         let seen = looks.tick(&strong, gpu);
+        if strong.failed() {
+            strong.quieten_device(gpu);
+        }
         let busy = seen.busy;
         if !busy {
             tidy(gpu);

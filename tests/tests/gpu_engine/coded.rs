@@ -353,11 +353,15 @@ fn code_that_fails_or_panics_on_one_rank_ends_the_call_on_all() {
     }
 }
 
-/// Puts a copy that takes a while into the stream, and fails.
-#[derive(Default)]
-struct Leaving {
-    left: Mutex<Option<(Arc<dyn Stream>, [Arc<dyn Memory>; 2])>>,
+/// A copy that takes a while.
+struct Left {
+    stream: Arc<dyn Stream>,
+    _memory: [Arc<dyn Memory>; 2],
 }
+
+/// Puts such a copy into the stream, and fails.
+#[derive(Default)]
+struct Leaving(Mutex<Option<Left>>);
 
 impl Code for Leaving {
     fn collective(&self) -> Collective {
@@ -374,7 +378,7 @@ impl Code for Leaving {
         let [from, to] = &memory;
         // SAFETY: both are as long, and live until the stream is idle.
         let _ = unsafe { stream.copy(to.address(), from.address().cast_const(), from.len())? };
-        *self.left.lock().unwrap() = Some((Arc::clone(stream), memory));
+        *self.0.lock().unwrap() = Some(Left { stream: Arc::clone(stream), _memory: memory });
         let (what, saw, allowed) = ("go on", "enough".to_owned(), "less");
         Err(ExecutorError::Argument { what, saw, allowed })
     }
@@ -392,9 +396,8 @@ fn what_code_put_into_the_stream_before_it_failed_is_over_when_the_call_fails() 
         let rank = Rank::new(&communicator, communicator.stream().unwrap());
         let error = rank.call(&rank.request(0, DataType::U32), false).unwrap_err();
         assert!(matches!(error, ExecutorError::Code { .. }), "{error}");
-        let (stream, memory) = code.left.lock().unwrap().take().expect("the code has run");
-        assert!(stream.query().unwrap(), "the copy goes on");
-        drop(memory);
+        let left = code.0.lock().unwrap().take().expect("the code has run");
+        assert!(left.stream.query().unwrap(), "the copy goes on");
     });
 }
 
