@@ -1,5 +1,6 @@
 //! What can go wrong with a call, grouped by what must be rebuilt: the call, or the communicator.
 
+mod advice;
 mod numbering;
 
 use crate::communicator::CallSeries;
@@ -15,6 +16,9 @@ use antiphon_transport::TransportError;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
+
+pub(crate) use advice::SAME_CALLS;
+use advice::{ANEW, MORE_TIME, OTHERS, anew, within_reach};
 
 /// The error of communicators, executors and launches.
 ///
@@ -361,29 +365,6 @@ impl From<TransportError> for ExecutorError {
     }
 }
 
-/// What to do about a launch that stands still.
-pub(crate) const SAME_CALLS: &str =
-    "see that every rank makes the same calls, or check the plan for a missing signal";
-
-/// What to do if the time limit was too short for it.
-const MORE_TIME: &str = "if a rank is only slow, make a new communicator with a longer time limit (ANTIPHON_CALL_TIMEOUT or \
-     `--timeout`; in Rust `Options::with_timeout`, in C the configuration's `timeout_ms`, in Python `timeout=`, in NCCL's interface \
-     ANTIPHON_TIMEOUT)";
-
-/// What to do without a rank that is lost.
-const OTHERS: &str = "make a communicator of the other ranks (`subset`), or start again";
-
-/// What to do where all ranks may still be there.
-const ANEW: &str = "make a new communicator (`subset`), or start again";
-
-/// The same after a reason, which may be another rank's error and say so itself.
-fn anew(reason: &str) -> String {
-    if reason.ends_with(ANEW) || reason.ends_with(OTHERS) {
-        return String::new();
-    }
-    format!("; {ANEW}")
-}
-
 /// That a launch stands still, without what to do about it.
 pub(crate) fn standstill(
     (rank, seq): (&u32, &u64),
@@ -393,17 +374,6 @@ pub(crate) fn standstill(
 ) -> String {
     let launch = launch(seq);
     format!("{launch} of {call} on rank {rank} made no progress for {limit:?}: {waits}")
-}
-
-/// What to do about memory of another process that the system does not let this one have.
-fn within_reach(errno: i32) -> &'static str {
-    match errno {
-        libc::EFAULT => "pass buffers that are mapped for their whole length",
-        _ => {
-            "have buffers copied instead, without `process_access` (in Rust `Options::with_process_access(false)`, in C the \
-             configuration's `process_access`, in Python `process_access=False`)"
-        }
-    }
 }
 
 /// What is refused where a call needs more scratch than can be addressed.

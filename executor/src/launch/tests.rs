@@ -7,6 +7,8 @@ use crate::plan_cache::LoadedPlan;
 use antiphon_plan::builder::ProgramBuilder;
 use antiphon_plan::model::Collective;
 
+mod failures;
+
 /// Two ranks of this process, which step each other's blocks; and what the first runs, which it has loaded.
 fn two(program: ProgramBuilder, limit: Duration) -> (Vec<Communicator>, Executor, Arc<LoadedPlan>) {
     let options = Options::default().with_timeout(Some(limit));
@@ -104,122 +106,6 @@ fn a_launch_that_waits_for_minutes_says_for_whom_and_goes_on() {
     assert_eq!(launch.context.state().word, None);
 }
 
-/// Rank 1 signals, and is through with its launch; what becomes of the communicator then, and of rank 0's launch that is late.
-fn late(
-    ends: impl FnOnce(&[Communicator], &QueuedLaunch),
-) -> (Result<bool, ExecutorError>, Vec<Communicator>) {
-    let (ranks, executor, plan) = two(signal("late"), Duration::from_secs(60));
-    let (input, mut output) = ([7; 4], [0; 4]);
-    let call = call(&plan, &input, &mut output);
-    let launch = executor.queued(&call, Some(1)).unwrap();
-    assert!(!launch.advance(Effort::Try).unwrap());
-    let peer = Executor::new(&ranks[1]).queued(&call, Some(1)).unwrap();
-    // Rank 1 would step rank 0's block as well, did it not look at its own first.
-    while !peer.advance(Effort::Wait).unwrap() {}
-    assert!(launch.context.state().active.is_some(), "it has not seen the signal");
-    ends(&ranks, &launch);
-    loop {
-        match launch.advance(Effort::Wait) {
-            Ok(false) => {}
-            over => break (over, ranks),
-        }
-    }
-}
-
-fn enough() -> ExecutorError {
-    let (reason, doing) = ("enough".to_owned(), Doing::default());
-    ExecutorError::Aborted { by: 1, reason, doing }
-}
-
-#[test]
-fn what_a_peer_finds_later_does_not_hurt_a_launch_that_has_all_it_needs() {
-    let (over, ranks) = late(|ranks, _| ranks[0].shared.fail(enough()));
-    assert!(over.unwrap());
-    let quiet = || ranks[1].shared.control(0).quiet.0.load(Ordering::Acquire) != 0;
-    assert!(quiet(), "it is the last of rank 0's launches");
-    ranks[0].barrier().expect_err("broken it is all the same");
-}
-
-/// Its caller may have filled the buffers again that others have still to read.
-#[test]
-fn what_a_peer_has_given_up_is_not_completed() {
-    let (over, _) = late(|ranks, _| {
-        ranks[0].shared.fail(enough());
-        let page = ranks[0].shared.control(1);
-        page.completed.0.store(0, Ordering::Release);
-        page.quiet.0.store(1, Ordering::Release);
-    });
-    assert!(matches!(over.unwrap_err(), ExecutorError::Aborted { .. }));
-}
-
-/// Also if this rank has yet to hear of it.
-#[test]
-fn a_launch_that_a_peer_has_given_up_waits_to_hear_why() {
-    let (over, _) = late(|ranks, launch| {
-        let page = ranks[0].shared.control(1);
-        page.completed.0.store(0, Ordering::Release);
-        page.quiet.0.store(1, Ordering::Release);
-        assert!(!launch.advance(Effort::Try).unwrap());
-        let wait =
-            diagnose::all_waits(&launch.borrowed(), &launch.context.state(), Blocked::GivenUp(1));
-        assert!(wait.to_string().contains("rank 1 has given this launch up"), "{wait}");
-        ranks[0].shared.fail(enough());
-    });
-    assert!(matches!(over.unwrap_err(), ExecutorError::Aborted { .. }));
-}
-
-/// The peers count on it that this rank reaches into their memory no more.
-#[test]
-fn a_launch_of_a_rank_that_is_quiet_has_ended() {
-    let (over, _) = late(|ranks, _| ranks[0].abort("enough"));
-    assert!(matches!(over.unwrap_err(), ExecutorError::Aborted { by: 0, .. }));
-    let (over, _) = late(|ranks, _| {
-        ranks[1].abort("enough");
-        // Nobody works on the launch when the control thread hears of that.
-        while ranks[1].shared.control(0).quiet.0.load(Ordering::Acquire) == 0 {
-            std::thread::yield_now();
-        }
-    });
-    assert!(matches!(over.unwrap_err(), ExecutorError::Aborted { by: 1, .. }));
-}
-
-/// Whoever polls for that takes the buffers back.
-#[test]
-fn the_launches_of_a_rank_are_over_by_a_failure_once_it_is_quiet() {
-    let (over, _) = late(|ranks, launch| {
-        ranks[0].shared.fail(enough());
-        let quiet = || ranks[1].shared.control(0).quiet.0.load(Ordering::Acquire) != 0;
-        let worked_on = launch.context.state();
-        assert!(!ranks[0].is_complete() && !quiet());
-        drop(worked_on);
-        // Rank 1 has yet to hear of it.
-        while !ranks[0].is_complete() {
-            std::thread::yield_now();
-        }
-        assert!(quiet());
-    });
-    assert!(matches!(over.unwrap_err(), ExecutorError::Aborted { .. }));
-}
-
-/// A peer that has yet to hear of the failure would write to buffers that the caller has back.
-#[test]
-fn the_launches_of_a_rank_are_over_by_a_failure_once_its_peers_are_quiet() {
-    let (ranks, executor, plan) = two(signal("polled"), Duration::from_secs(60));
-    let (input, mut output) = ([7; 4], [0; 4]);
-    let call = call(&plan, &input, &mut output);
-    let launch = executor.queued(&call, Some(1)).unwrap();
-    assert!(!launch.advance(Effort::Try).unwrap());
-    let peer = Executor::new(&ranks[1]).queued(&call, Some(1)).unwrap();
-    let worked_on = peer.context.state();
-    ranks[0].shared.fail(enough());
-    assert!(!ranks[0].is_complete());
-    drop(worked_on);
-    while !ranks[0].is_complete() {
-        std::thread::yield_now();
-    }
-    assert_ne!(ranks[0].shared.control(1).quiet.0.load(Ordering::Acquire), 0);
-}
-
 /// Rank 0's launch, which has begun and waits for what rank 1 puts over a wire; and rank 1's.
 fn over_a_wire(input: &[u32; 4], output: &mut [u32; 4]) -> (Vec<Communicator>, [QueuedLaunch; 2]) {
     let program = ProgramBuilder::new("far", Collective::SendRecv, 2);
@@ -240,20 +126,6 @@ fn over_a_wire(input: &[u32; 4], output: &mut [u32; 4]) -> (Vec<Communicator>, [
         assert!(!launches[0].advance(Effort::Try).unwrap());
     }
     (ranks, launches)
-}
-
-/// A wire would go on with what it has to read from the buffers, or to write to them.
-#[test]
-fn the_launches_of_a_rank_are_over_by_a_failure_once_its_links_are_stopped() {
-    let (input, mut output) = ([7; 4], [0; 4]);
-    let (ranks, _launches) = over_a_wire(&input, &mut output);
-    let link = ranks[0].shared.ports.link(1).unwrap().unwrap().link();
-    assert!(link.completed().is_ok());
-    ranks[0].shared.fail(enough());
-    while !ranks[0].is_complete() {
-        std::thread::yield_now();
-    }
-    assert!(link.completed().is_err());
 }
 
 /// Nobody drives rank 0's link meanwhile.
@@ -358,66 +230,6 @@ fn a_launch_waits_for_one_of_another_stream_as_long_as_that_one_moves() {
         assert!(matches!(wait(limit), Ok(Polled::Pending)));
     }
     assert!(matches!(wait(limit), Err(ExecutorError::Stalled { .. })));
-}
-
-/// The caller has its buffers back then, and peers that have yet to hear of the failure would write to them.
-#[test]
-fn a_launch_that_fails_keeps_its_buffers_from_peers_that_are_not_quiet() {
-    let (ranks, executor, plan) = two(signal("kept"), Duration::from_secs(60));
-    let (input, mut output) = ([7; 4], [0; 4]);
-    let call = call(&plan, &input, &mut output);
-    let launch = executor.queued(&call, Some(1)).unwrap();
-    assert!(!launch.advance(Effort::Try).unwrap());
-    let plain = |active: &Active| active.buffers.reached_from_outside;
-    assert!(launch.context.state().active.as_ref().is_some_and(plain));
-    let peer = Executor::new(&ranks[1]).queued(&call, Some(1)).unwrap();
-    // A rank is not quiet while somebody works on a launch of it.
-    let worked_on = peer.context.state();
-    ranks[0].shared.fail(enough());
-    let (gives_up, has_given_up) = std::sync::mpsc::channel();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let error = loop {
-                match launch.advance(Effort::Wait) {
-                    Ok(over) => assert!(!over),
-                    Err(error) => break error,
-                }
-            };
-            gives_up.send(error).unwrap();
-        });
-        // Longer than a peer of another process would be waited for.
-        let early = has_given_up.recv_timeout(QUIET_LIMIT + Duration::from_millis(200));
-        assert!(early.is_err(), "{early:?}");
-        drop(worked_on);
-        let error = has_given_up.recv().unwrap();
-        assert!(matches!(error, ExecutorError::Aborted { .. }), "{error}");
-    });
-}
-
-/// A program's logger may panic while the launch waits for that.
-#[test]
-fn a_launch_that_failed_keeps_its_buffers_also_if_it_cannot_say_so() {
-    let (ranks, executor, plan) = two(signal("kept"), Duration::from_secs(60));
-    let (input, mut output) = ([7; 4], [0; 4]);
-    let call = call(&plan, &input, &mut output);
-    let launch = executor.queued(&call, Some(1)).unwrap();
-    assert!(!launch.advance(Effort::Try).unwrap());
-    let peer = Executor::new(&ranks[1]).queued(&call, Some(1)).unwrap();
-    let worked_on = peer.context.state();
-    ranks[0].shared.end(enough());
-    let began = Instant::now().checked_sub(Duration::from_secs(200)).unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
-    std::thread::scope(|scope| {
-        let keeps = scope.spawn(|| {
-            crate::sync::logger::panics(tell);
-            let active = launch.context.state().active.take().unwrap();
-            launch.borrowed().keep(&active, began);
-        });
-        let said = told.recv().unwrap();
-        assert!(said.contains("until rank 1, of this process, is out of the buffers"), "{said}");
-        drop(worked_on);
-        assert!(keeps.join().is_ok(), "it did not wait for rank 1");
-    });
 }
 
 /// Its caller may free them then. Rank 0 is not told of what rank 1 does with its buffers, which no proven plan has.

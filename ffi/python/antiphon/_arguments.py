@@ -6,6 +6,7 @@ import ctypes
 import functools
 import math
 import operator
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -228,3 +229,8 @@ def extents(
             )
     kind = ctypes.c_uint64 * world
     return [kind(*(value * factor for value in values)) for values in (counts, offsets)]
+
+
+def on_device_of(device: str | None) -> bool:
+    """Whether buffers are on a GPU, decided as the library does."""
+    return not (device or os.environ.get("ANTIPHON_DEVICE") or "host").startswith("host")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 
 from antiphon import _abi
 from antiphon._arguments import (
-    common, config, device_queue, element_bytes, extents, item_bytes, number, queue, reduced, signed, unequal
+    common, config, device_queue, element_bytes, extents, item_bytes, number, on_device_of, queue, reduced, signed, unequal
 )  # fmt: skip
 from antiphon._buffers import NAMES, Span, device_span, name_of, span
 from antiphon._groups import Using, group, keep
@@ -123,11 +122,6 @@ def _synchronize(communicator: weakref.ref[Communicator], native: int) -> None:
     on = communicator()
     if on is not None:
         synchronize(on._open(), native)
-
-
-def _on_device(device: str | None) -> bool:
-    """Whether buffers are on a GPU, decided as the library does."""
-    return not (device or os.environ.get("ANTIPHON_DEVICE") or "host").startswith("host")
 
 
 class Communicator(Handle):
@@ -260,7 +254,7 @@ class Communicator(Handle):
 
     @classmethod
     def _formed(cls, device: str | None, form: Callable[[Any], int]) -> Communicator:
-        on_device = _on_device(device)
+        on_device = on_device_of(device)
         return cls(obtained(form, Communicator._destroyed_by), on_device)
 
     @classmethod
@@ -288,7 +282,7 @@ class Communicator(Handle):
             timeout, verification, process_access, None, None, reproducible, device, tags, block_threads, kernels, multicast, legacy_ipc
         )  # fmt: skip
         check(library().antiphon_communicator_create_in_process(world, said, made))
-        return [cls(value or 0, _on_device(device)) for value in made]
+        return [cls(value or 0, on_device_of(device)) for value in made]
 
     def explain(
         self, collective: str, message_size: int, dtype: Any = "float32", op: Op = Op.sum, *, in_place: bool = False, root: int = 0

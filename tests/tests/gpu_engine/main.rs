@@ -19,6 +19,7 @@ mod heard;
 mod hosts;
 mod islands;
 mod lane;
+mod leaving;
 mod methods;
 mod plans;
 mod ports;
