@@ -14,38 +14,54 @@ pub fn shielded(work: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(work));
 }
 
-/// A logger that panics, as a program's may.
+/// What threads of tests log. A process has one logger, so all tests have this one.
 #[cfg(test)]
 pub mod logger {
     use std::cell::RefCell;
     use std::sync::mpsc::Sender;
 
-    struct Panics;
+    struct Ears;
 
-    thread_local! {
-        static TOLD: RefCell<Option<Sender<String>>> = const { RefCell::new(None) };
+    /// Who is told, and whether the logger panics then, as a program's may.
+    #[derive(Clone)]
+    struct Ear {
+        told: Sender<String>,
+        panics: bool,
     }
 
-    impl log::Log for Panics {
+    thread_local! {
+        static OWN: RefCell<Option<Ear>> = const { RefCell::new(None) };
+    }
+
+    impl log::Log for Ears {
         fn enabled(&self, _: &log::Metadata<'_>) -> bool {
             true
         }
 
         fn log(&self, record: &log::Record<'_>) {
-            if let Some(told) = TOLD.with_borrow(Clone::clone) {
+            if let Some(Ear { told, panics }) = OWN.with_borrow(Clone::clone) {
                 told.send(record.args().to_string()).unwrap();
-                panic!("the disk is full");
+                assert!(!panics, "the disk is full");
             }
         }
 
         fn flush(&self) {}
     }
 
+    /// From now on whatever this thread logs is told.
+    pub fn hears(told: Sender<String>) {
+        set(Ear { told, panics: false });
+    }
+
     /// From now on whatever this thread logs is told, and panics.
     pub fn panics(told: Sender<String>) {
+        set(Ear { told, panics: true });
+    }
+
+    fn set(ear: Ear) {
         // Another test may have set it.
-        let _ = log::set_logger(&Panics);
+        let _ = log::set_logger(&Ears);
         log::set_max_level(log::LevelFilter::Warn);
-        TOLD.set(Some(told));
+        OWN.set(Some(ear));
     }
 }

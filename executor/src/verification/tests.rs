@@ -1,6 +1,7 @@
 //! Ranks with a cache of their own each are to the table what processes are. What the verifier says is injected.
 
 use super::*;
+use crate::sync::logger;
 use crate::{Call, Communicator, Executor, ExecutorError, LoadedPlan, Options, Rendezvous};
 use antiphon_plan::algorithms::{Algorithm, Shape};
 use antiphon_plan::builder::ProgramBuilder;
@@ -164,28 +165,10 @@ fn while_the_other_verifies(options: &Options, disturb: impl Fn(&[Communicator; 
     claim.publish(&Judgement::Proven(Scope::default()));
 }
 
-/// Warnings of this process.
-struct Warnings(Mutex<Vec<String>>);
-
-impl log::Log for Warnings {
-    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.level() <= log::Level::Warn
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        if self.enabled(record.metadata()) {
-            lock(&self.0).push(record.args().to_string());
-        }
-    }
-
-    fn flush(&self) {}
-}
-
 #[test]
 fn a_process_warns_once_of_a_plan_that_is_not_proven() {
-    static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
-    log::set_logger(&WARNINGS).unwrap();
-    log::set_max_level(log::LevelFilter::Warn);
+    let (told, said) = std::sync::mpsc::channel();
+    logger::hears(told);
     let load = |options: &Options, name: &str, judgement: Judgement| {
         let mut plan = plan(0);
         plan.name = name.to_owned();
@@ -199,7 +182,7 @@ fn a_process_warns_once_of_a_plan_that_is_not_proven() {
     load(&options(), "doubtful", doubt());
     load(&options().with_verification(false), "unseen", doubt());
     load(&options(), "right", Judgement::Proven(Scope::default()));
-    let said = lock(&WARNINGS.0).clone();
+    let said: Vec<String> = said.try_iter().collect();
     let of = |name: &str| {
         let name = format!("plan `{name}`");
         said.iter().filter(move |text| text.contains(&name)).cloned().collect::<Vec<_>>()
