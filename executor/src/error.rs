@@ -390,8 +390,8 @@ impl ExecutorError {
         }
     }
 
-    /// The other rank that this error speaks of, if it is one: which is lost, has aborted, or called something else. Its number
-    /// is that of the communicator on which the call was made.
+    /// The rank that this error blames, if it is one: which is lost, has aborted (this one, if it did), has freed what a call needs, or
+    /// called something else. Its number is that of the communicator on which the call was made.
     pub fn peer(&self) -> Option<u32> {
         use {BootstrapError as B, ExecutorError as E};
         match *self.cause() {
@@ -399,6 +399,7 @@ impl ExecutorError {
             E::Mismatch { peer, .. } | E::Diverged { peer, .. } | E::Layout { peer, .. } => {
                 Some(peer)
             }
+            E::Build { peer, .. } | E::Freed { peer, .. } => Some(peer),
             E::Aborted { by, .. }
             | E::Bootstrap(B::Aborted { by: PeerName { rank: by, .. }, .. }) => Some(by),
             E::Bootstrap(

@@ -26,7 +26,9 @@ fn with(test: &str, variables: &[(&str, &str)], check: impl FnOnce()) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     LAUNCHED.iter().for_each(|name| _ = command.env_remove(name));
     let command = command.args(["--exact", test]).env(INSIDE, "1");
-    assert!(command.envs(variables.iter().copied()).status().unwrap().success());
+    let output = command.envs(variables.iter().copied()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
 }
 
 /// All ways to make a communicator of one rank.

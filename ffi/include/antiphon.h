@@ -1698,8 +1698,9 @@ antiphon_result antiphon_registry_explain(const struct antiphon_question *questi
 const char *antiphon_last_error(void);
 
 /**
- * The other rank that the failure of antiphon_last_error speaks of: the one that is lost, has aborted the communicator, or called
- * something else. It is the rank's number on the communicator of the call; -1 if the failure speaks of no other rank, or of several.
+ * The rank that the failure of antiphon_last_error blames: the one that is lost, has aborted the communicator (this one, if it did),
+ * has freed what a call needs, or called something else. It is the rank's number on the communicator of the call; -1 if the failure
+ * blames none, or several.
  *
  * Any thread may call it at any time.
  */

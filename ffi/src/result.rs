@@ -2,6 +2,7 @@
 
 use crate::entry::{entry, entry_or, text as text_of};
 use antiphon_executor::hal::HalError;
+use antiphon_executor::launcher::LauncherError;
 use antiphon_executor::selection::SelectionError;
 use antiphon_executor::{BootstrapError, ExecutorError};
 use std::cell::RefCell;
@@ -99,6 +100,8 @@ pub(crate) fn code(error: &ExecutorError) -> antiphon_result {
             | BootstrapError::BadShape { .. }
             | BootstrapError::TooManyRanks { .. },
         ) => R::InvalidArgument,
+        // So is a variable that nobody could read.
+        E::Launcher(error) if matches!(**error, LauncherError::Bad { .. }) => R::InvalidArgument,
         E::Aborted { .. } | E::Code { .. } => R::Aborted,
         E::Bootstrap(BootstrapError::Timeout { .. }) => R::Timeout,
         E::Bootstrap(_) | E::Launcher(_) | E::Layout { .. } | E::Build { .. } => R::Rendezvous,
@@ -141,8 +144,9 @@ pub extern "C" fn antiphon_last_error() -> *const c_char {
     })
 }
 
-/// The other rank that the failure of antiphon_last_error speaks of: the one that is lost, has aborted the communicator, or called
-/// something else. It is the rank's number on the communicator of the call; -1 if the failure speaks of no other rank, or of several.
+/// The rank that the failure of antiphon_last_error blames: the one that is lost, has aborted the communicator (this one, if it did),
+/// has freed what a call needs, or called something else. It is the rank's number on the communicator of the call; -1 if the failure
+/// blames none, or several.
 ///
 /// Any thread may call it at any time.
 #[unsafe(no_mangle)]

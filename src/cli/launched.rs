@@ -27,7 +27,7 @@ pub fn find(args: &MeasureArgs, ranks: Option<u32>) -> Result<Option<Found>, Cli
         Ok(Some(found)) => Ok(Some(found)),
         Ok(None) => Err(CliError::Usage(format!(
             "cannot be a rank of a launched job: saw none of {VARIABLES}; start the ranks by one of these, or set \
-             ANTIPHON_RANK, ANTIPHON_WORLD and ANTIPHON_COMM_ID"
+             ANTIPHON_RANK, ANTIPHON_WORLD and ANTIPHON_COMM_ID; a job of one rank takes ANTIPHON_WORLD=1 alone"
         ))),
         Err(error) => Err(CliError::Usage(format!(
             "{error}\n  (--processes starts the ranks here and asks no launcher)"

@@ -12,6 +12,7 @@ use crate::sync::{lock, shielded};
 use antiphon_hal::HalError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
+use std::time::Instant;
 
 /// A pair, formed, or why it is not.
 pub(super) type Formed = Result<Collectives, ExecutorError>;
@@ -85,8 +86,7 @@ impl Communicator {
                 }
             }
         };
-        // A panic of the turn is not to keep others of its caller's from their work.
-        have_turns(way, vec![Box::new(turn)], &formed);
+        have_turn(way, turn, &formed);
     }
 
     /// The pair for a queue of transfers, once it is formed.
@@ -220,30 +220,35 @@ impl Communicator {
     /// Waits until no thread works on launches of this rank that have failed, nor on its transfers of pairs that are broken; on devices
     /// also until peers have ended theirs.
     pub(crate) fn settle_broken(&self) {
+        let began = Instant::now();
+        let whole = self.shared.failed();
         let broken = |pair: &Pair| match pair {
-            Pair::Formed(pair) if pair.communicator().shared.failed() => Some(pair.clone()),
+            // Those of a broken communicator break with it, though some may have yet to hear of it.
+            Pair::Formed(pair) if whole || pair.communicator().shared.failed() => {
+                Some(pair.communicator().clone())
+            }
             _ => None,
         };
         let broken: Vec<_> = lock(&self.shared.queues.pairs).values().filter_map(broken).collect();
-        broken.iter().for_each(|pair| pair.communicator().settle_broken());
-        if self.shared.failed() {
-            self.shared.settle();
-            // Launches on hosts that fail do so themselves.
-            if self.shared.gpu.is_some() {
-                self.shared.await_near();
-            }
+        let all = || broken.iter().chain(whole.then_some(self));
+        all().for_each(|one| one.shared.settle());
+        // Launches on hosts that fail wait themselves.
+        if self.shared.gpu.is_some() {
+            all().for_each(|one| one.shared.await_near(began));
         }
     }
 }
 
 /// Takes the turns of those who waited for a pair, one after the other.
 fn have_turns(way: Way, turns: Vec<Turn>, formed: &Formed) {
-    for turn in turns {
-        // A turn that panics does not keep those behind it from theirs.
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| turn(formed))) {
-            let (peer, why) = (way.peer, panicked(&*panic));
-            shielded(|| log::error!("a transfer with rank {peer} panicked: {why}"));
-        }
+    turns.into_iter().for_each(|turn| have_turn(way, turn, formed));
+}
+
+/// Takes a turn. If it panics, that does not keep others of its caller's, or those behind it, from their work.
+fn have_turn(way: Way, turn: impl FnOnce(&Formed), formed: &Formed) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| turn(formed))) {
+        let (peer, why) = (way.peer, panicked(&*panic));
+        shielded(|| log::error!("a transfer with rank {peer} panicked: {why}"));
     }
 }
 

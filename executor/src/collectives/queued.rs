@@ -16,7 +16,7 @@ use super::transfers::{Direction, Purpose, Told, Transfer, Way};
 use crate::error::ExecutorError;
 use crate::executor::RankCall;
 use crate::executor::{Executor, OrderOf};
-use crate::sync::lock;
+use crate::sync::{lock, shielded};
 use antiphon_hal::{Event, Stream};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -213,6 +213,9 @@ impl Queued {
             let branched = branches.branch(line);
             branched.map_err(|error| self.failed(line.told.error(error))).is_ok()
         });
+        // If something panics, the group's end waits for all of them.
+        let others = self.waits.len();
+        self.waits.extend(lines.iter().map(Line::wait));
         for same in lines.chunk_by(|one, other| one.queue == other.queue) {
             let most = same.iter().map(|line| line.calls.len()).max().unwrap_or(0);
             for round in 0..most {
@@ -236,13 +239,11 @@ impl Queued {
                 }
             }
         }
-        for line in &lines {
+        for (line, wait) in lines.iter().zip(self.waits.split_off(others)) {
             let joined = line.join();
             // No caller's stream waits for these, so the group's end does: the buffers are in use until then.
             if joined.is_err() || line.side.sent.iter().any(|sent| sent.stream.is_none()) {
-                let executor = line.pair.executor().clone();
-                let transfers = Some(line.told.clone());
-                self.waits.push(Wait { executor, stream: Arc::clone(&line.stream), transfers });
+                self.waits.push(wait);
             }
             if let Err(error) = joined {
                 self.failed(error);
@@ -273,8 +274,9 @@ impl Queued {
     /// The first failure.
     pub fn wait(mut self) -> Result<(), ExecutorError> {
         let mut error = self.error.take();
-        for Wait { executor, stream, transfers } in &std::mem::take(&mut self.waits) {
-            let failed = executor.synchronize(stream).err();
+        self.waits.reverse();
+        while let Some(Wait { executor, stream, transfers }) = self.waits.pop() {
+            let failed = executor.synchronize(&stream).err();
             error = error.or(failed.map(|error| match transfers {
                 Some(told) => told.error(error),
                 None => error,
@@ -289,7 +291,7 @@ impl Drop for Queued {
     fn drop(&mut self) {
         for Wait { executor, stream, .. } in &self.waits {
             if let Err(error) = executor.synchronize(stream) {
-                log::warn!("calls of a group that panicked have failed: {error}");
+                shielded(|| log::warn!("calls of a group that panicked have failed: {error}"));
             }
         }
     }
@@ -306,6 +308,11 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
+    fn wait(&self) -> Wait {
+        let (executor, stream) = (self.pair.executor().clone(), Arc::clone(&self.stream));
+        Wait { executor, stream, transfers: Some(self.told.clone()) }
+    }
+
     /// Has the callers' streams wait for the transfers.
     fn join(&self) -> Result<(), ExecutorError> {
         let event = self.pair.communicator().device().event()?;

@@ -232,6 +232,14 @@ impl Failure {
     /// and marks the rank itself. Returns whether it did. Does not wait, since it is for the control thread. Launches that have
     /// begun end by it.
     pub(super) fn quieten(&self) -> bool {
+        if let Some(devices) = &self.devices {
+            // Kernels may run: the thread that watches them marks the rank once none does. Without that thread there is none.
+            let idle = !devices.is_watched();
+            if idle {
+                self.mark_quiet();
+            }
+            return idle;
+        }
         self.log.try_lock().is_ok_and(|log| self.end_idle(&log))
     }
 
@@ -242,10 +250,6 @@ impl Failure {
 
     /// Marks the rank as quiet if no launch is being worked on and `holds` is true for all contexts; returns whether it did.
     fn quieten_if(&self, log: &Log, holds: impl Fn(&ContextState) -> bool) -> bool {
-        // Kernels may run. The thread that watches them marks the rank once none does.
-        if self.devices.as_ref().is_some_and(|devices| devices.is_watched()) {
-            return false;
-        }
         let states: Option<Vec<_>> =
             log.contexts.all().map(|context| context.idle_state()).collect();
         let Some(mut states) = states.filter(|states| states.iter().all(|state| holds(state)))
@@ -416,10 +420,10 @@ impl Shared {
     }
 
     /// After a failure, on devices, once this rank has [settled](Self::settle): waits until the peers of this node are out of this rank's
-    /// memory. Kernels end within moments, or never.
-    pub fn await_near(&self) {
-        let began = Instant::now();
-        while self.reaching(began, |_| true).is_some() && began.elapsed() < gpu::QUIET_LIMIT {
+    /// memory, which it does from `began` on, unless it did before. Kernels end within moments, or never.
+    pub fn await_near(&self, began: Instant) {
+        let since = *self.failure.polled.get_or_init(|| began);
+        while self.reaching(since, |_| true).is_some() && since.elapsed() < gpu::QUIET_LIMIT {
             std::thread::sleep(gpu::PAUSE);
         }
     }
@@ -471,9 +475,10 @@ impl Shared {
         };
         // In this process a peer cannot be stopped alone, and its memory is the callers'.
         let waited = |peer: &Peer| peer.same_process || since.elapsed() < QUIET_LIMIT;
+        let lost = self.lost_peer();
         let busy = |peer: &&Peer| {
-            let near = peer.same_node && could(peer.rank);
-            near && !quiet(peer.rank) && waited(peer) && self.lost_peer() != Some(peer.rank)
+            let near = peer.same_node && peer.rank != self.rank && could(peer.rank);
+            near && !quiet(peer.rank) && waited(peer) && lost != Some(peer.rank)
         };
         self.peers.iter().find(busy).map(|peer| peer.rank)
     }
@@ -486,8 +491,8 @@ impl Shared {
 
     /// The peer whose death broke the communicator, if that is what did.
     pub fn lost_peer(&self) -> Option<u32> {
-        match self.check() {
-            Err(ExecutorError::PeerLost { peer, .. }) => Some(peer),
+        match &*lock(&self.failure.first) {
+            Some(ExecutorError::PeerLost { peer, .. }) => Some(*peer),
             _ => None,
         }
     }

@@ -48,7 +48,7 @@ impl Communicator {
     /// such as an abort, ends the call.
     ///
     /// # Errors
-    /// The communicator's failure, or what the bootstrap reports.
+    /// The communicator's failure, or what the bootstrap reports. Errors name ranks by their numbers in this communicator.
     pub fn split(
         &self,
         color: Option<u32>,
@@ -72,7 +72,8 @@ impl Communicator {
         members.sort_unstable();
         let ranks: Vec<u32> = members.into_iter().map(|(_, rank)| rank).collect();
         let end = self.group(number, &ranks)?;
-        self.shared.failure.unless_broken(&end, || self.form(Arc::clone(&end))).map(Some)
+        let form = || self.form(Arc::clone(&end)).map_err(|error| error.renumbered(&ranks));
+        self.shared.failure.unless_broken(&end, form).map(Some)
     }
 
     /// The communicator of some of the ranks, in this order: each of them calls it with the same list, and the others have
@@ -247,6 +248,24 @@ mod tests {
         drop(ranks.pop());
         let error = ranks[1].subset(&[1, 2]).unwrap_err();
         assert_eq!((error.peer(), ranks[1].lost()), (Some(2), vec![2]), "{error}");
+        assert!(error.to_string().contains("rank 2 "), "{error}");
+    }
+
+    #[test]
+    fn a_group_of_a_split_that_does_not_form_names_ranks_by_their_numbers_in_the_whole() {
+        let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
+        let mut ranks = Communicator::in_process(3, &options).unwrap();
+        let last = ranks.pop().unwrap();
+        let error = scope(|scope| {
+            scope.spawn(|| ranks[0].split(None, 0).map(drop).unwrap());
+            // Says that it is of rank 1's group, and leaves.
+            scope.spawn(move || {
+                let mine = [0i64.to_le_bytes(), 1u64.to_le_bytes()].concat();
+                last.exchange_for(Operation::Split, &mine).unwrap();
+            });
+            ranks[1].split(Some(1), 0).map(drop).unwrap_err()
+        });
+        assert_eq!(error.peer(), Some(2), "{error}");
         assert!(error.to_string().contains("rank 2 "), "{error}");
     }
 

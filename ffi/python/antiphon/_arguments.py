@@ -112,7 +112,7 @@ def config(
         device=device.encode() if device else None,
         block_threads=0 if block_threads is None else number("block_threads", block_threads),
         kernels=encoded("kernels", kernels) if kernels else None,
-        multicast=_abi.Switch.DEFAULT if multicast else _abi.Switch.OFF,
+        multicast=_abi.Switch.DEFAULT if multicast is None or multicast else _abi.Switch.OFF,
         legacy_ipc=_switch(legacy_ipc),
     )
     if tags is not None:
@@ -134,7 +134,7 @@ def put_tags(structure: _abi.Config | _abi.Question, tags: Iterable[str]) -> Non
 
 def encoded(what: str, said: str) -> bytes:
     """A text for C."""
-    if "\0" in said:
+    if not isinstance(said, str) or "\0" in said:
         raise InvalidArgumentError(f"cannot use {what} {said!r}: allowed texts without a zero")
     return said.encode()
 

@@ -28,8 +28,8 @@ class AntiphonError(RuntimeError):
     """Its number in the C interface, an `antiphon_result`."""
 
     peer: int | None = None
-    """The other rank that it speaks of: the one that is lost, has aborted, or called something else. It is the rank's number on the
-    communicator of the call; None if it speaks of no other rank, or of several."""
+    """The rank that it blames: the one that is lost, has aborted (this one, if it did), has freed what a call needs, or called something
+    else. It is the rank's number on the communicator of the call; None if it blames none, or several."""
 
 
 class InvalidArgumentError(AntiphonError, ValueError):

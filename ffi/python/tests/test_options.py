@@ -46,6 +46,8 @@ def test_a_group_of_one_takes_its_size_alone():
 def test_what_the_environment_garbles_is_named(variable, value):
     status, _, text = ended(ALONE, ANTIPHON_WORLD="1", **{variable: value})
     assert status == 1 and variable in text and value in text, text
+    # A wire is looked for where ranks meet, and none of that name is there.
+    assert variable == "ANTIPHON_WIRE" or "InvalidArgumentError" in text, text
 
 
 def test_what_a_program_names_counts_before_the_environment():

@@ -2,11 +2,9 @@
 
 use super::{Environment, Result};
 
-/// Where it is said, the first that counts first: by hand, and by launchers, as [`find`](super::find) looks for them. A rank that is
-/// started by hand and lacks it has its number among all ranks instead.
-const LOCAL: [&str; 6] = [
+/// Where it is said, the first that counts first: by hand, and by launchers, in the order in which [`find`](super::find) looks for them.
+const LOCAL: [&str; 5] = [
     "ANTIPHON_LOCAL_RANK",
-    "ANTIPHON_RANK",
     "LOCAL_RANK",
     "OMPI_COMM_WORLD_LOCAL_RANK",
     "MPI_LOCALRANKID",
@@ -21,7 +19,7 @@ const LOCAL: [&str; 6] = [
 pub fn local_rank(environment: &Environment) -> Result<Option<u32>> {
     // `RANK` alone is a name that anything may use.
     let torch = environment.get("WORLD_SIZE").map(|_| "RANK");
-    for name in LOCAL.into_iter().chain(torch).chain(["PMI_RANK"]) {
+    for name in LOCAL.into_iter().chain(["ANTIPHON_RANK"]).chain(torch).chain(["PMI_RANK"]) {
         if let Some(number) = environment.number(name)? {
             return Ok(Some(number));
         }
@@ -39,7 +37,7 @@ mod tests {
         let local = |variables: Variables| {
             local_rank(&variables.iter().copied().collect()).map_err(|error| error.to_string())
         };
-        let cases: [(Variables, Option<u32>); 10] = [
+        let cases: [(Variables, Option<u32>); 11] = [
             (&[], None),
             (&[("RANK", "3")], None),
             (&[("RANK", "3"), ("WORLD_SIZE", "8")], Some(3)),
@@ -48,7 +46,8 @@ mod tests {
             (&[("LOCAL_RANK", "1"), ("SLURM_LOCALID", "0")], Some(1)),
             (&[("PMI_RANK", "6"), ("SLURM_LOCALID", "2")], Some(2)),
             (&[("PMI_RANK", "6")], Some(6)),
-            (&[("ANTIPHON_RANK", "5"), ("SLURM_LOCALID", "0")], Some(5)),
+            (&[("ANTIPHON_RANK", "5"), ("SLURM_LOCALID", "0")], Some(0)),
+            (&[("ANTIPHON_RANK", "5"), ("RANK", "3"), ("WORLD_SIZE", "8")], Some(5)),
             (&[("ANTIPHON_RANK", "5"), ("ANTIPHON_LOCAL_RANK", "2")], Some(2)),
             (&[("ANTIPHON_LOCAL_RANK", ""), ("OMPI_COMM_WORLD_LOCAL_RANK", "4")], Some(4)),
         ];

@@ -63,8 +63,8 @@ pub use local::local_rank;
 pub use secret::{Passphrase, SecretSource};
 
 /// The variables by which [`find`] sees that ranks were started, and by whom, as an error names them that saw none.
-pub const VARIABLES: &str = "the variables of torchrun (RANK, WORLD_SIZE, MASTER_ADDR), Open MPI (OMPI_COMM_WORLD_RANK), PMI (PMI_RANK) and \
-     Slurm (SLURM_PROCID)";
+pub const VARIABLES: &str = "the variables of torchrun (RANK with WORLD_SIZE or MASTER_ADDR), Open MPI (OMPI_COMM_WORLD_RANK), PMI (PMI_RANK) \
+     and Slurm (SLURM_PROCID with SLURM_STEP_ID)";
 
 /// The result of this module's functions.
 pub type Result<T> = std::result::Result<T, LauncherError>;
