@@ -265,7 +265,8 @@ def _leave() -> None:
     await_end(lambda: not _inside, patience())
 
 
-# Calls that waited for ranks which have just been closed now end, and let go of functions: that needs the interpreter.
-behind_end.append(lambda: await_end(lambda: not _kept or os.getpid() != _pid, 0.25))
+# Calls that waited for ranks which have just been closed now end, and let go of functions: that needs the interpreter, and would end
+# the process after it. On a busy machine it takes a while.
+behind_end.append(lambda: await_end(lambda: not _kept or os.getpid() != _pid, patience()))
 # The parent's threads, which may be in such calls, do not exist in a forked process.
 os.register_at_fork(after_in_child=_inside.clear)
