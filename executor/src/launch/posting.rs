@@ -244,23 +244,15 @@ impl<'a> Links<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::communicator::{Communicator, Options};
     use crate::executor::{Call, Executor};
-    use antiphon_plan::builder::ProgramBuilder;
-    use antiphon_plan::model::Collective;
+    use crate::launch::tests::{on_two_hosts, put_over_a_port};
 
     /// Wires keep no order among writes.
     #[test]
     fn a_write_to_bytes_that_are_under_way_waits_until_they_have_landed() {
-        let program = ProgramBuilder::new("twice", Collective::SendRecv, 2);
-        let port = program.port(0, 1);
-        program.block(0).put_with_signal(&port, program.input(0).all(), program.output(1).all());
-        program.block(1).wait(&[port]);
-        let plan = program.build().unwrap();
-        let limit = Some(Duration::from_secs(60));
-        let options = Options::default().with_timeout(limit).with_verification(false);
+        let plan = put_over_a_port([0, 1]);
         // Of two hosts, so that what is posted is under way for as long as nobody drives the link.
-        let ranks = Communicator::in_process_on(&["this", "that"], &options).unwrap();
+        let ranks = on_two_hosts();
         let (input, mut output) = ([7u32; 16], [0u32; 16]);
         let launches = [0, 1].map(|rank| {
             let executor = Executor::new(&ranks[rank]);
@@ -300,15 +292,9 @@ mod tests {
     /// Their peers would count them as lost otherwise, after some seconds: of much, a copy in one piece takes longer.
     #[test]
     fn links_are_the_proxys_while_a_large_launch_copies_what_is_staged() {
-        let program = ProgramBuilder::new("staged", Collective::SendRecv, 2);
-        let port = program.port(0, 1);
-        program.block(0).put_with_signal(&port, program.input(0).all(), program.output(1).all());
-        program.block(1).wait(&[port]);
-        let plan = program.build().unwrap();
-        let limit = Some(Duration::from_secs(60));
-        let options = Options::default().with_timeout(limit).with_verification(false);
+        let plan = put_over_a_port([0, 1]);
         for bytes in [64, PART] {
-            let ranks = Communicator::in_process_on(&["this", "that"], &options).unwrap();
+            let ranks = on_two_hosts();
             let (input, mut output) = (vec![7u8; bytes as usize], vec![0u8; bytes as usize]);
             let to = output.as_mut_ptr();
             let [sends, receives] = [0, 1].map(|rank| {

@@ -5,7 +5,7 @@ use crate::communicator::{Communicator, Options};
 use crate::executor::{Call, Executor};
 use crate::plan_cache::LoadedPlan;
 use antiphon_plan::builder::ProgramBuilder;
-use antiphon_plan::model::Collective;
+use antiphon_plan::model::{Collective, Plan};
 
 mod failures;
 
@@ -106,16 +106,26 @@ fn a_launch_that_waits_for_minutes_says_for_whom_and_goes_on() {
     assert_eq!(launch.context.state().word, None);
 }
 
-/// Rank 0's launch, which has begun and waits for what rank 1 puts over a wire; and rank 1's.
-fn over_a_wire(input: &[u32; 4], output: &mut [u32; 4]) -> (Vec<Communicator>, [QueuedLaunch; 2]) {
-    let program = ProgramBuilder::new("far", Collective::SendRecv, 2);
+/// One rank puts its input over a port into the other's output.
+pub(super) fn put_over_a_port([from, to]: [usize; 2]) -> Plan {
+    let program = ProgramBuilder::new("put", Collective::SendRecv, 2);
     let port = program.port(0, 1);
-    program.block(1).put_with_signal(&port, program.input(1).all(), program.output(0).all());
-    program.block(0).wait(&[port]);
-    let plan = program.build().unwrap();
+    program.block(from).put_with_signal(&port, program.input(from).all(), program.output(to).all());
+    program.block(to).wait(&[port]);
+    program.build().unwrap()
+}
+
+/// Two ranks whose ports go over a wire.
+pub(super) fn on_two_hosts() -> Vec<Communicator> {
     let limit = Some(Duration::from_secs(60));
     let options = Options::default().with_timeout(limit).with_verification(false);
-    let ranks = Communicator::in_process_on(&["this", "that"], &options).unwrap();
+    Communicator::in_process_on(&["this", "that"], &options).unwrap()
+}
+
+/// Rank 0's launch, which has begun and waits for what rank 1 puts over a wire; and rank 1's.
+fn over_a_wire(input: &[u32; 4], output: &mut [u32; 4]) -> (Vec<Communicator>, [QueuedLaunch; 2]) {
+    let plan = put_over_a_port([1, 0]);
+    let ranks = on_two_hosts();
     let launches = [0, 1].map(|rank: usize| {
         let executor = Executor::new(&ranks[rank]);
         let plan = executor.load(&plan).unwrap();

@@ -99,15 +99,21 @@ fn the_launches_of_a_rank_are_over_by_a_failure_once_it_is_quiet() {
     assert!(matches!(over.unwrap_err(), ExecutorError::Aborted { .. }));
 }
 
-/// A peer that has yet to hear of the failure would write to buffers that the caller has back.
-#[test]
-fn the_launches_of_a_rank_are_over_by_a_failure_once_its_peers_are_quiet() {
-    let (ranks, executor, plan) = two(signal("polled"), Duration::from_secs(60));
-    let (input, mut output) = ([7; 4], [0; 4]);
-    let call = call(&plan, &input, &mut output);
+/// Rank 0's launch, which has begun and waits for rank 1's signal; and rank 1's, which has not.
+fn begun(input: &[u32; 4], output: &mut [u32; 4]) -> (Vec<Communicator>, [QueuedLaunch; 2]) {
+    let (ranks, executor, plan) = two(signal("begun"), Duration::from_secs(60));
+    let call = call(&plan, input, output);
     let launch = executor.queued(&call, Some(1)).unwrap();
     assert!(!launch.advance(Effort::Try).unwrap());
     let peer = Executor::new(&ranks[1]).queued(&call, Some(1)).unwrap();
+    (ranks, [launch, peer])
+}
+
+/// A peer that has yet to hear of the failure would write to buffers that the caller has back.
+#[test]
+fn the_launches_of_a_rank_are_over_by_a_failure_once_its_peers_are_quiet() {
+    let (input, mut output) = ([7; 4], [0; 4]);
+    let (ranks, [_launch, peer]) = begun(&input, &mut output);
     let worked_on = peer.context.state();
     ranks[0].shared.fail(enough());
     assert!(!ranks[0].is_complete());
@@ -135,14 +141,10 @@ fn the_launches_of_a_rank_are_over_by_a_failure_once_its_links_are_stopped() {
 /// The caller has its buffers back then, and peers that have yet to hear of the failure would write to them.
 #[test]
 fn a_launch_that_fails_keeps_its_buffers_from_peers_that_are_not_quiet() {
-    let (ranks, executor, plan) = two(signal("kept"), Duration::from_secs(60));
     let (input, mut output) = ([7; 4], [0; 4]);
-    let call = call(&plan, &input, &mut output);
-    let launch = executor.queued(&call, Some(1)).unwrap();
-    assert!(!launch.advance(Effort::Try).unwrap());
+    let (ranks, [launch, peer]) = begun(&input, &mut output);
     let plain = |active: &Active| active.buffers.reached_from_outside;
     assert!(launch.context.state().active.as_ref().is_some_and(plain));
-    let peer = Executor::new(&ranks[1]).queued(&call, Some(1)).unwrap();
     // A rank is not quiet while somebody works on a launch of it.
     let worked_on = peer.context.state();
     ranks[0].shared.fail(enough());
@@ -169,12 +171,8 @@ fn a_launch_that_fails_keeps_its_buffers_from_peers_that_are_not_quiet() {
 /// A program's logger may panic while the launch waits for that.
 #[test]
 fn a_launch_that_failed_keeps_its_buffers_also_if_it_cannot_say_so() {
-    let (ranks, executor, plan) = two(signal("kept"), Duration::from_secs(60));
     let (input, mut output) = ([7; 4], [0; 4]);
-    let call = call(&plan, &input, &mut output);
-    let launch = executor.queued(&call, Some(1)).unwrap();
-    assert!(!launch.advance(Effort::Try).unwrap());
-    let peer = Executor::new(&ranks[1]).queued(&call, Some(1)).unwrap();
+    let (ranks, [launch, peer]) = begun(&input, &mut output);
     let worked_on = peer.context.state();
     ranks[0].shared.end(enough());
     let began = Instant::now().checked_sub(Duration::from_secs(200)).unwrap();
