@@ -274,6 +274,7 @@ impl Queued {
     /// The first failure.
     pub fn wait(mut self) -> Result<(), ExecutorError> {
         let mut error = self.error.take();
+        // Taken one by one, the first first: if one panics, those behind it are still waited for.
         self.waits.reverse();
         while let Some(Wait { executor, stream, transfers }) = self.waits.pop() {
             let failed = executor.synchronize(&stream).err();
