@@ -36,16 +36,16 @@ def environment(rank, world, at, **more):
     return {**os.environ, **said, **more}
 
 
-def outcomes(world, command, folder, python=sys.executable, **more):
+def process(command, folder, environment):
+    """A process whose outputs are kept."""
+    kept = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=folder, env=environment, **kept)
+
+
+def outcomes(world, command, folder, python=sys.executable, start=process, **more):
     """The status of each process of a Python command line, one for each rank, and what it prints to each of its two outputs."""
     at = place()
-    ranks = [
-        subprocess.Popen(
-            [python, *command], cwd=folder, env=environment(rank, world, at, **more),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for rank in range(world)
-    ]  # fmt: skip
+    ranks = [start([python, *command], folder, environment(rank, world, at, **more)) for rank in range(world)]
     try:
         said = [rank.communicate(timeout=LIMIT) for rank in ranks]
     finally:
@@ -55,9 +55,9 @@ def outcomes(world, command, folder, python=sys.executable, **more):
     return [(rank.returncode, *texts) for rank, texts in zip(ranks, said)]
 
 
-def processes(world, command, folder, python=sys.executable, **more):
+def processes(world, command, folder, python=sys.executable, start=process, **more):
     """What the processes of a Python command line print, one for each rank, which must all succeed."""
-    ended = outcomes(world, command, folder, python, **more)
+    ended = outcomes(world, command, folder, python, start, **more)
     for rank, (status, out, err) in enumerate(ended):
         assert status == 0, f"rank {rank}: {status}\n{out}\n{err}"
     return [out for _, out, _ in ended]

@@ -4,6 +4,7 @@ Run by the Python that ANTIPHON_TORCH_PYTHON names, else by that of these tests 
 It is a failure that the named one has none; `ANTIPHON_NEEDS_TORCH` makes it one that none has.
 """
 
+import contextlib
 import functools
 import os
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from ranks import outcomes, processes, run_whole
 from test_pages import PROGRAMS, REPOSITORY
+from torch_template import Template
 
 import antiphon
 
@@ -35,25 +37,38 @@ def python():
     return None
 
 
-def environment(folder):
-    """Has the Python with torch find the package that is tested, and nothing else of this one, which may be another."""
+@pytest.fixture(scope="module", autouse=True)
+def template():
+    """What the ranks of most tests are forked from; the others are there for how processes begin and end."""
     if python() is None:
         pytest.skip("SKIP: no Python has torch; install it, or name one by ANTIPHON_TORCH_PYTHON")
+    with contextlib.closing(Template(python())) as started:
+        yield started
+
+
+def environment(folder):
+    """Has the Python with torch find the package that is tested, and nothing else of this one, which may be another."""
     (folder / "path").mkdir()
     (folder / "path" / "antiphon").symlink_to(Path(antiphon.__file__).parent)
     return {"PYTHONPATH": str(folder / "path"), "OMP_NUM_THREADS": "1"}
 
 
-def run(case, world, folder, **more):
-    path = environment(folder)
-    said = processes(world, [str(RANKS), case, str(folder / "meet")], folder, python(), **path, **more)
-    assert said == [f"{case}: ok\n"] * world
+@pytest.fixture
+def run(template, tmp_path):
+    def run(case, world, **more):
+        """Each of `world` ranks is a process in which the case of `torch_ranks.py` passes."""
+        more = {**environment(tmp_path), **more}
+        command = [str(RANKS), case, str(tmp_path / "meet")]
+        said = processes(world, command, tmp_path, template.python, template.start, **more)
+        assert said == [f"{case}: ok\n"] * world
+
+    return run
 
 
 @pytest.mark.parametrize("case", ["collectives", "unequal"])
 @pytest.mark.parametrize("world", [2, 3])
-def test_every_call(world, case, tmp_path):
-    run(case, world, tmp_path)
+def test_every_call(world, case, run):
+    run(case, world)
 
 
 CASES = [
@@ -64,13 +79,13 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_over_two_ranks(case, tmp_path):
-    run(case, 2, tmp_path)
+def test_over_two_ranks(case, run):
+    run(case, 2)
 
 
 @pytest.mark.parametrize(("world", "more"), [(2, {}), (3, {}), (2, {"NODES": "2"})], ids=["two ranks", "three", "two nodes"])
-def test_a_rank_that_dies(world, more, tmp_path):
-    run("dead", world, tmp_path, **more)
+def test_a_rank_that_dies(world, more, run):
+    run("dead", world, **more)
 
 
 def test_a_rank_that_raises_fails_first(tmp_path):
@@ -95,18 +110,18 @@ def test_a_rank_of_several_processes_that_raises_fails_first(tmp_path):
     assert status and "ValueError: boom" in why and "PeerLost" not in why, why
 
 
-def test_others_keep_no_rank_out(tmp_path):
-    run("strangers", 1, tmp_path)
+def test_others_keep_no_rank_out(run):
+    run("strangers", 1)
 
 
 @pytest.mark.parametrize("case", ["freed", "told", "made"])
-def test_alone(case, tmp_path):
-    run(case, 1, tmp_path)
+def test_alone(case, run):
+    run(case, 1)
 
 
 @pytest.mark.parametrize("case", ["transfers", "training", "ended"])
-def test_over_two_nodes(case, tmp_path):
-    run(case, 2, tmp_path, NODES="2")
+def test_over_two_nodes(case, run):
+    run(case, 2, NODES="2")
 
 
 def free_port():
