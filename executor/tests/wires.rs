@@ -1,4 +1,4 @@
-//! What the log says of wires. The environment is a process's, so the test runs itself again.
+//! Which wires there are, and what the log says of them. The environment is a process's, so that test runs itself again.
 
 use antiphon_executor::plan::builder::ProgramBuilder;
 use antiphon_executor::plan::model::Collective;
@@ -86,4 +86,16 @@ fn who_asks_for_a_wire_that_cannot_be_used_is_warned_once() {
     assert_eq!(said(&[], "[WARN]", "the wire"), [""; 0]);
     let taken = said(&[], "[INFO]", "the wire to other nodes is tcp");
     assert_eq!(taken.len(), 1, "{taken:?}");
+}
+
+/// Whether it can be used hangs on the machine's devices; that it is there does not.
+#[cfg(feature = "rdma")]
+#[test]
+fn the_rdma_wire_is_built_in() {
+    let found: Vec<_> =
+        antiphon_executor::wires().into_iter().filter(|(name, _)| name == "rdma").collect();
+    let [(_, end)] = &found[..] else { panic!("{found:?}") };
+    if let Err(error) = end {
+        assert!(!error.to_string().contains("without libibverbs"), "{error}");
+    }
 }

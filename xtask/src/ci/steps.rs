@@ -186,9 +186,16 @@ pub(super) const STEPS: &[Step] = &[
         environment: &[],
         needs: &[VERBS],
     },
-    // By itself, and built into the executor.
     Step {
         name: "test the RDMA wire",
+        program: Program::Cargo,
+        arguments: &["test", "-pantiphon-wire-rdma", "-Fantiphon-wire-rdma/rdma", "--lib"],
+        environment: &[SIDE_BY_SIDE],
+        needs: &[VERBS],
+    },
+    // Of the parts of the step behind it.
+    Step {
+        name: "build the RDMA wire into the executor",
         program: Program::Cargo,
         arguments: &[
             "test",
@@ -196,7 +203,7 @@ pub(super) const STEPS: &[Step] = &[
             "-pantiphon-executor",
             "-pantiphon",
             "-Fantiphon/rdma,antiphon/cuda",
-            "--lib",
+            "--test=wires",
         ],
         environment: &[SIDE_BY_SIDE],
         needs: &[VERBS],
