@@ -44,6 +44,29 @@ pub type Result<T, E = ExecutorError> = std::result::Result<T, E>;
 /// used; after one that only refused the call, the next call may succeed. Clones are the same end, and dereference to the bare
 /// [`executor::Communicator`], which knows rank, world, nodes, barrier and more.
 ///
+/// # Beside other work
+/// A call has its thread until it is complete. On a thread of a scope it goes on beside what the caller does, and its buffers are
+/// borrowed for as long:
+///
+/// ```
+/// # use antiphon::{Communicator, Op};
+/// # let rank = &Communicator::in_process(1)?[0];
+/// let (mut gradients, batch) = (vec![1.0f32; 1 << 20], [1.0f32, 2.0, 3.0]);
+/// let next = std::thread::scope(|scope| {
+///     let reduced = scope.spawn(|| rank.all_reduce(&mut gradients, Op::Sum));
+///     let next: f32 = batch.iter().sum(); // meanwhile
+///     reduced.join().unwrap()?;
+///     Ok::<_, antiphon::ExecutorError>(next)
+/// })?;
+/// # assert_eq!(next, 6.0);
+/// # Ok::<(), antiphon::ExecutorError>(())
+/// ```
+///
+/// Who makes calls of one communicator from several threads sees to their order, which is the same on all ranks. Without a thread
+/// a launch goes on in a [stream](executor::Communicator::stream), to which an [`Executor`](crate::Executor) puts it; it is unsafe,
+/// since nothing then keeps the buffers.
+///
+/// # Other ways to meet
 /// To meet at a place that all ranks name, or by an id with options, make a bare communicator first:
 /// `Communicator::new(&executor::Communicator::from_place(place, rank, world, &options)?)`, or with
 /// [`from_id`](executor::Communicator::from_id)`(&id, rank, world, &options)`.
