@@ -92,11 +92,21 @@ fn lacks(step: &Step) -> Option<(&'static Tool, Error)> {
 /// Sees to it that a tool is there, or says why it cannot be.
 fn provide(tool: &Tool) -> Result<()> {
     let run = |words: &[&str]| {
-        let (program, arguments) = words.split_first().unwrap_or((&"true", &[]));
+        let Some((program, arguments)) = words.split_first() else { return Ok(()) };
         let arguments = arguments.iter().map(|word| filled(word));
-        repo::capture(tool.name, repo::outside(&filled(program)).args(arguments)).map(drop)
+        let mut command = repo::outside(&filled(program));
+        command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+        repo::capture(tool.name, &mut command).map(drop)
     };
-    run(tool.probe).or_else(|_| run(tool.install).and_then(|()| run(tool.probe)))
+    let install = || {
+        if !tool.packages.is_empty() {
+            run(&["apt-get", "update", "-qq"])?;
+            run(&[&["apt-get", "install", "-y", "-qq", "--no-install-recommends"], tool.packages]
+                .concat())?;
+        }
+        run(tool.install)
+    };
+    run(tool.probe).or_else(|_| install().and_then(|()| run(tool.probe)))
 }
 
 fn command(step: &Step) -> Result<Command> {

@@ -58,7 +58,7 @@ pub(super) const STEPS: &[Step] = &[
             ("VIRTUAL_ENV", "{nvrtc}"),
             SIDE_BY_SIDE,
         ],
-        needs: &[CXX, C_TOOLS, BROWSER, IP, TORCHRUN, NVRTC, NCCL_HEADER, PYTHON],
+        needs: &[CXX, C_TOOLS, BROWSER, IP, TORCHRUN, VENV, NVRTC, NCCL_HEADER, PYTHON],
     },
     // The steps that take the whole workspace do it with the CUDA backend, which the tests ask for.
     Step {
@@ -316,7 +316,7 @@ pub(super) const STEPS: &[Step] = &[
         program: Program::Python("pip"),
         arguments: &["install", "-q", "--no-build-isolation", "--no-deps", "./ffi/python"],
         environment: &[("CARGO_TARGET_DIR", "{target}"), ("PATH", "{venv}/bin:{path}")],
-        needs: &[PYTHON],
+        needs: &[VENV, PYTHON],
     },
     // Once more, by the README's own command in an empty environment: pip fetches what it builds with, and NumPy.
     Step {
@@ -324,14 +324,14 @@ pub(super) const STEPS: &[Step] = &[
         program: Program::Python("pytest"),
         arguments: &["-q", "ffi/python/tests/test_install.py"],
         environment: &[("CARGO_TARGET_DIR", "{target}"), ("ANTIPHON_NEEDS_INSTALL", "1")],
-        needs: &[PYTHON],
+        needs: &[VENV, PYTHON],
     },
     Step {
         name: "check the types of the Python package",
         program: Program::Python("mypy"),
         arguments: &["--config-file", "ffi/python/pyproject.toml", "--cache-dir", "{target}/mypy"],
         environment: &[("MYPYPATH", "ffi/python")],
-        needs: &[PYTHON],
+        needs: &[VENV, PYTHON],
     },
     // Of the installed package.
     Step {
@@ -346,7 +346,7 @@ pub(super) const STEPS: &[Step] = &[
             "--concise",
         ],
         environment: &[],
-        needs: &[PYTHON],
+        needs: &[VENV, PYTHON],
     },
     Step {
         name: "pass the tests of the Python package",
@@ -358,14 +358,14 @@ pub(super) const STEPS: &[Step] = &[
             ("ANTIPHON_NEEDS_MPI", "1"),
             ("ANTIPHON_NEEDS_MYPY", "1"),
         ],
-        needs: &[PYTHON],
+        needs: &[VENV, PYTHON],
     },
     Step {
         name: "hold the table of presets against the simulator",
         program: Program::Xtask,
         arguments: &["defaults", "--presets", "--check"],
         environment: &[("ANTIPHON_PYTHON", "{venv}/bin/python")],
-        needs: &[PYTHON],
+        needs: &[VENV, PYTHON],
     },
     Step {
         name: "train over processes by torch",
@@ -380,7 +380,7 @@ pub(super) const STEPS: &[Step] = &[
         program: Program::Python("pytest"),
         arguments: &["-q", "ffi/python/tests/test_torch.py"],
         environment: &[("ANTIPHON_NEEDS_TORCH", "1"), ("ANTIPHON_TORCH_PYTHON", "{torch}/python")],
-        needs: &[TORCH],
+        needs: &[VENV, TORCH],
     },
     Step {
         name: "run the example in Python",
@@ -396,7 +396,7 @@ pub(super) const STEPS: &[Step] = &[
             "1M",
         ],
         environment: &[("ANTIPHON_PYTHON", "{venv}/bin/python")],
-        needs: &[PYTHON],
+        needs: &[VENV, PYTHON],
     },
     Step {
         name: "feed the parsers what they do not expect",

@@ -6,7 +6,9 @@ pub(super) struct Tool {
     pub name: &'static str,
     /// Whether every machine can install it from the package registries, so that lacking it is a failure.
     pub installable: bool,
-    /// Installs it; succeeds where it is there already.
+    /// Debian's packages that it is in, or takes.
+    pub packages: &'static [&'static str],
+    /// Installs what no package has; succeeds where it is there already.
     pub install: &'static [&'static str],
     /// Succeeds where it is there.
     pub probe: &'static [&'static str],
@@ -15,6 +17,7 @@ pub(super) struct Tool {
 pub(super) const NIGHTLY: Tool = Tool {
     name: "a nightly toolchain",
     installable: false,
+    packages: &[],
     install: &["rustup", "toolchain", "install", "nightly", "--profile", "minimal"],
     probe: &["cargo", "+nightly", "--version"],
 };
@@ -23,6 +26,7 @@ pub(super) const NIGHTLY: Tool = Tool {
 pub(super) const OLDEST: Tool = Tool {
     name: "the oldest toolchain",
     installable: false,
+    packages: &[],
     install: &["rustup", "toolchain", "install", "{oldest}", "--profile", "minimal"],
     probe: &["cargo", "+{oldest}", "--version"],
 };
@@ -30,20 +34,29 @@ pub(super) const OLDEST: Tool = Tool {
 pub(super) const MIRI: Tool = Tool {
     name: "Miri",
     installable: false,
+    packages: &[],
     install: &["rustup", "component", "add", "miri", "rust-src", "--toolchain", "nightly"],
     probe: &["cargo", "+nightly", "miri", "--version"],
+};
+
+/// What makes a Python of its own.
+pub(super) const VENV: Tool = Tool {
+    name: "venv",
+    installable: true,
+    packages: &["python3-venv"],
+    install: &[],
+    probe: &["python3", "-c", "import ensurepip"],
 };
 
 /// A Python of its own, with what the package needs to be built and tested.
 pub(super) const PYTHON: Tool = Tool {
     name: "Python 3.10 or later with maturin, mpi4py, mypy, NumPy and pytest",
     installable: true,
+    packages: &[],
     install: &[
         "sh",
         "-ec",
-        "python3 -c 'import ensurepip' 2>/dev/null || \
-         (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv) >&2
-         python3 -m venv --clear {venv}
+        "python3 -m venv --clear {venv}
          {venv}/bin/pip install -q 'maturin>=1.9,<2' mpi4py mpich 'mypy==2.4.1' numpy 'pytest>=8'",
     ],
     probe: &[
@@ -53,14 +66,15 @@ pub(super) const PYTHON: Tool = Tool {
     ],
 };
 
-/// A browser without a window, for the pages of plans.
+/// A browser without a window, for the pages of plans. With the packages that its package recommends: fonts.
 pub(super) const BROWSER: Tool = Tool {
     name: "Chromium",
     installable: true,
+    packages: &[],
     install: &[
         "sh",
         "-ec",
-        "(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium) >&2",
+        "(apt-get update -qq && apt-get install -y -qq chromium) >&2",
     ],
     probe: &["chromium", "--version"],
 };
@@ -69,12 +83,8 @@ pub(super) const BROWSER: Tool = Tool {
 pub(super) const VERBS: Tool = Tool {
     name: "libibverbs with headers",
     installable: true,
-    install: &[
-        "sh",
-        "-ec",
-        "(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-          libibverbs-dev librdmacm-dev libclang-dev pkg-config) >&2",
-    ],
+    packages: &["libibverbs-dev", "librdmacm-dev", "libclang-dev", "pkg-config"],
+    install: &[],
     probe: &[
         "sh",
         "-ec",
@@ -86,12 +96,8 @@ pub(super) const VERBS: Tool = Tool {
 pub(super) const HIP: Tool = Tool {
     name: "HIP with headers",
     installable: true,
-    install: &[
-        "sh",
-        "-ec",
-        "(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-          libamdhip64-dev) >&2",
-    ],
+    packages: &["libamdhip64-dev"],
+    install: &[],
     probe: &[
         "sh",
         "-ec",
@@ -103,13 +109,11 @@ pub(super) const HIP: Tool = Tool {
 pub(super) const MACHINE: Tool = Tool {
     name: "QEMU and a kernel with RDMA",
     installable: true,
+    packages: &["qemu-system-x86", "busybox-static", "iproute2", "ibverbs-providers", "xz-utils"],
     install: &[
         "sh",
         "-ec",
-        "(apt-get update -qq
-          DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-            qemu-system-x86 busybox-static iproute2 ibverbs-providers xz-utils
-          rm -rf {target}/vm && mkdir -p {target}/vm && cd {target}/vm
+        "(rm -rf {target}/vm && mkdir -p {target}/vm && cd {target}/vm
           apt-get download -qq $(apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: //p' | head -n 1)
           dpkg -x linux-image-*.deb . && rm linux-image-*.deb) >&2",
     ],
@@ -125,11 +129,8 @@ pub(super) const MACHINE: Tool = Tool {
 pub(super) const IP: Tool = Tool {
     name: "ip",
     installable: true,
-    install: &[
-        "sh",
-        "-ec",
-        "(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq iproute2) >&2",
-    ],
+    packages: &["iproute2"],
+    install: &[],
     probe: &["ip", "-Version"],
 };
 
@@ -137,12 +138,8 @@ pub(super) const IP: Tool = Tool {
 pub(super) const TORCHRUN: Tool = Tool {
     name: "torchrun",
     installable: true,
-    install: &[
-        "sh",
-        "-ec",
-        "(apt-get update -qq
-          DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-torch) >&2",
-    ],
+    packages: &["python3-torch"],
+    install: &[],
     probe: &["torchrun", "--help"],
 };
 
@@ -151,6 +148,7 @@ pub(super) const TORCHRUN: Tool = Tool {
 pub(super) const TORCH: Tool = Tool {
     name: "PyTorch 2.15",
     installable: false,
+    packages: &[],
     install: &[
         "sh",
         "-ec",
@@ -173,11 +171,8 @@ pub(super) const TORCH: Tool = Tool {
 pub(super) const CXX: Tool = Tool {
     name: "g++",
     installable: true,
-    install: &[
-        "sh",
-        "-ec",
-        "(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq g++) >&2",
-    ],
+    packages: &["g++"],
+    install: &[],
     probe: &["g++", "--version"],
 };
 
@@ -185,21 +180,25 @@ pub(super) const CXX: Tool = Tool {
 pub(super) const NVRTC: Tool = Tool {
     name: "NVRTC",
     installable: true,
+    packages: &[],
     install: &[
         "sh",
         "-ec",
-        "python3 -c 'import ensurepip' 2>/dev/null || \
-         (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv) >&2
-         python3 -m venv --clear {nvrtc}
+        "python3 -m venv --clear {nvrtc}
          {nvrtc}/bin/pip install -q 'nvidia-cuda-nvrtc-cu12==12.9.86'",
     ],
-    probe: &["sh", "-ec", "ls {nvrtc}/lib/python3*/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12"],
+    probe: &[
+        "sh",
+        "-ec",
+        "ls {nvrtc}/lib/python3*/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12",
+    ],
 };
 
 /// NVIDIA's header of NCCL and its bindings for Python, beside [`NVRTC`].
 pub(super) const NCCL_HEADER: Tool = Tool {
     name: "NCCL's header, its bindings for Python, and g++",
     installable: true,
+    packages: &[],
     install: &[
         "sh",
         "-ec",
@@ -219,13 +218,8 @@ pub(super) const NCCL_HEADER: Tool = Tool {
 pub(super) const C_TOOLS: Tool = Tool {
     name: "gcc, g++, CMake, pkg-config and valgrind",
     installable: true,
-    install: &[
-        "sh",
-        "-ec",
-        "(apt-get update -qq
-          DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-            gcc g++ libc6-dev make cmake pkg-config binutils valgrind) >&2",
-    ],
+    packages: &["gcc", "g++", "libc6-dev", "make", "cmake", "pkg-config", "binutils", "valgrind"],
+    install: &[],
     probe: &[
         "sh",
         "-ec",
