@@ -141,12 +141,15 @@ pub struct Far {
 pub struct Written {
     launch: u64,
     ranges: Vec<Range>,
+    /// The link's count of posts after the last write whose range is not kept: any write may be to the same bytes.
+    rest: Option<u64>,
 }
 
 /// Region, first byte, one past the last, and the link's count of posts after it.
 type Range = (u64, u64, u64, u64);
 
-/// Ranges that are kept apart; of more, those that meet are joined, and if that is too little all of a region.
+/// Ranges that are kept apart; of more, those that meet are joined, and if that is too little all of a region. Of more regions, as
+/// launches of a loose plan may have had, the later ones are kept.
 const MOST_RANGES: usize = 64;
 
 impl Written {
@@ -161,9 +164,10 @@ impl Written {
         if std::mem::replace(&mut self.launch, launch) != launch && !loose {
             // It has been read, or is over.
             self.ranges.clear();
+            self.rest = None;
         }
         let meets = |range: &&Range| range.0 == region && start < range.2 && range.1 < end;
-        self.ranges.iter().filter(meets).map(|range| range.3).max()
+        self.ranges.iter().filter(meets).map(|range| range.3).max().max(self.rest)
     }
 
     /// Notes a write, after which the link has so many posts.
@@ -181,6 +185,11 @@ impl Written {
             self.join(|last, next| next.1 <= last.2);
             if self.ranges.len() >= MOST_RANGES {
                 self.join(|_, _| true);
+            }
+            if self.ranges.len() >= MOST_RANGES {
+                self.ranges.sort_unstable_by_key(|range| range.3);
+                let earlier = self.ranges.drain(..MOST_RANGES / 2);
+                self.rest = earlier.map(|range| range.3).max().max(self.rest);
             }
         }
         self.ranges.push((region, start, end, posted));
@@ -390,15 +399,21 @@ mod tests {
 
     #[test]
     fn of_many_ranges_none_is_forgotten() {
-        let mut written = Written::default();
-        assert_eq!(written.before(3, false, (0, 0, 1)), None);
-        for number in 0..1000 {
-            written.note((number % 2, 16 * number, 16 * number + 8), number + 1);
+        for regions in [2, 1000] {
+            let mut written = Written::default();
+            let at = |number: u64, bytes| (number % regions, 16 * number, 16 * number + bytes);
+            assert_eq!(written.before(3, false, (0, 0, 1)), None);
+            for number in 0..1000 {
+                written.note(at(number, 8), number + 1);
+                assert!(written.ranges.len() <= MOST_RANGES, "{regions} regions");
+            }
+            for number in 0..1000 {
+                let found = written.before(3, false, at(number, 1));
+                assert!(found.is_some_and(|posted| posted > number), "{number}: {found:?}");
+            }
+            let recent = written.before(3, false, (regions, 0, 8));
+            assert!(recent.is_none_or(|posted| posted < 1000), "the last are kept: {recent:?}");
+            assert_eq!(written.before(4, false, at(0, 8)), None, "another launch");
         }
-        for number in 0..1000 {
-            let found = written.before(3, false, (number % 2, 16 * number, 16 * number + 1));
-            assert!(found.is_some_and(|posted| posted > number), "{number}: {found:?}");
-        }
-        assert!(written.ranges.len() <= MOST_RANGES);
     }
 }
