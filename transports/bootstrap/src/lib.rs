@@ -49,6 +49,8 @@ mod lookup;
 mod meeting;
 mod mesh;
 mod pipe;
+#[cfg(test)]
+mod refusing;
 mod socket;
 mod sync;
 pub mod tcp;

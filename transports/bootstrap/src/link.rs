@@ -10,12 +10,12 @@ use rustix::io::Errno;
 use rustix::net::Shutdown;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::control::{Control, Source, on_control_thread};
+use crate::control::{Control, Dispatch, Source, on_control_thread};
 use crate::error::Result;
 use crate::frame::{Frame, Inbound, Kind};
 use crate::mesh::{Carrier, Mesh};
 use crate::pipe::Pipe;
-use crate::socket::{Outbound, Received, receive};
+use crate::socket::{Flushed, Outbound, Received, receive};
 use crate::sync::lock;
 
 /// How long a closing mesh waits for its last messages to leave.
@@ -28,6 +28,8 @@ const CLOSED: &str =
 /// Why a peer is given up that sent more than this process has room for.
 const TRUNCATED: &str =
     "its descriptors did not fit into this process's table (raise RLIMIT_NOFILE)";
+/// How long a link waits before it asks the kernel again that has too much under way, first and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(100));
 /// Reads of one link before the control thread looks at the others.
 const TURNS: usize = 64;
 
@@ -42,10 +44,42 @@ const SILENT: &str = "its host is silent: neither data nor keep-alives are ackno
 #[derive(Default)]
 struct Sending {
     out: Outbound,
-    /// The control thread waits for room in the socket.
+    /// The control thread waits for room in the socket, or in the kernel.
     waiting: bool,
+    /// The kernel has no room.
+    refused: Option<Refused>,
     /// Nothing more will leave. The reading side finds out why, for it may still hold a goodbye.
     broken: Option<Errno>,
+}
+
+/// A kernel that has too much under way.
+#[derive(Clone, Copy)]
+struct Refused {
+    since: Instant,
+    /// How long to wait before it is asked again.
+    pause: Duration,
+}
+
+impl Refused {
+    /// It is so again.
+    fn again(before: Option<Refused>) -> Refused {
+        match before {
+            None => Refused { since: Instant::now(), pause: PAUSE.0 },
+            Some(before) => Refused { pause: (2 * before.pause).min(PAUSE.1), ..before },
+        }
+    }
+}
+
+/// Why a peer is given up to which the kernel lets nothing more go.
+fn no_room(errno: Errno, waited: Duration) -> String {
+    let cure = match errno {
+        Errno::TOOMANYREFS => {
+            "more descriptors are on their way between processes than this one may have; raise RLIMIT_NOFILE"
+        }
+        _ => "it has no memory left for what is on its way",
+    };
+    let waited = waited.as_secs();
+    format!("the kernel took nothing that was to be sent to it for {waited} s: {cure} ({errno})")
 }
 
 /// Whether a write failed because the other end is gone.
@@ -57,8 +91,11 @@ fn closed(errno: Errno) -> bool {
 pub(crate) struct Link {
     socket: OwnedFd,
     peer: u32,
+    me: Weak<Link>,
     mesh: Weak<Mesh>,
     control: Arc<Control>,
+    /// How long the kernel may have no room: half as long as calls wait, so that these hear of it.
+    limit: OnceLock<Duration>,
     sending: Mutex<Sending>,
     receiving: Mutex<Inbound>,
     token: OnceLock<u64>,
@@ -78,11 +115,14 @@ impl Link {
     /// Goes on with a connection where the forming of the job has left it.
     pub fn new(pipe: Pipe, peer: u32, mesh: &Weak<Mesh>) -> Result<Arc<Link>> {
         let Pipe { socket, out, inbound, .. } = pipe;
-        Ok(Arc::new(Link {
+        let control = Control::get()?;
+        Ok(Arc::new_cyclic(|me: &Weak<Link>| Link {
             socket,
             peer,
+            me: me.clone(),
             mesh: mesh.clone(),
-            control: Control::get()?,
+            control,
+            limit: OnceLock::new(),
             sending: Mutex::new(Sending { out, ..Sending::default() }),
             receiving: Mutex::new(inbound),
             token: OnceLock::new(),
@@ -105,6 +145,7 @@ impl Link {
         }
         // What came along with the last frame of the forming, or did not fit into the socket then.
         if let Some(mesh) = self.mesh.upgrade() {
+            self.limit.get_or_init(|| mesh.limit / 2);
             let mut sending = lock(&self.sending);
             sending.waiting = false;
             self.flush(&mut sending);
@@ -130,27 +171,50 @@ impl Link {
     }
 
     fn flush(&self, sending: &mut Sending) {
-        match sending.out.flush(&self.socket) {
-            Ok(done) if done != sending.waiting => {}
-            Ok(done) => {
-                sending.waiting = !done;
-                if let Some(&token) = self.token.get() {
-                    self.control.writable(self.socket.as_fd(), token, !done);
+        let flushed = sending.out.flush(&self.socket);
+        let refused = matches!(flushed, Ok(Flushed::Refused(_)));
+        sending.refused = refused.then(|| Refused::again(sending.refused));
+        match (flushed, sending.refused) {
+            (Ok(Flushed::Refused(errno)), Some(Refused { since, pause })) => {
+                if self.limit.get().is_some_and(|&limit| since.elapsed() >= limit) {
+                    return self.give_up(sending, errno);
                 }
+                // The socket may have room, and would wake the control thread again and again.
+                if sending.waiting {
+                    self.watch(false);
+                }
+                sending.waiting = true;
+                self.control.post_at(Instant::now() + pause, self.me.clone());
             }
-            Err(errno) => {
-                sending.out.clear();
-                sending.broken = Some(errno);
-                sending.waiting = false;
-                // A closed connection wakes the reading side by itself; after any other error this does.
-                if !closed(errno) {
-                    let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+            (Ok(flushed), _) => {
+                let full = flushed == Flushed::Full;
+                // Also where the kernel had no room, while it was not asked to.
+                if full || sending.waiting {
+                    self.watch(full);
                 }
-                if let Some(&token) = self.token.get() {
-                    self.control.writable(self.socket.as_fd(), token, false);
-                }
+                sending.waiting = full;
             }
+            (Err(errno), _) => self.give_up(sending, errno),
         }
+    }
+
+    /// Has the control thread come when there is room in the socket, or not.
+    fn watch(&self, room: bool) {
+        if let Some(&token) = self.token.get() {
+            self.control.writable(self.socket.as_fd(), token, room);
+        }
+    }
+
+    /// Nothing more leaves.
+    fn give_up(&self, sending: &mut Sending, errno: Errno) {
+        sending.out.clear();
+        sending.broken = Some(errno);
+        sending.waiting = false;
+        // A closed connection wakes the reading side by itself; after any other error this does.
+        if !closed(errno) {
+            let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        }
+        self.watch(false);
     }
 
     /// Reads what is there; false once there is nothing more for now.
@@ -166,12 +230,18 @@ impl Link {
             Ok(Received::Nothing) => return false,
             Ok(Received::Closed) => {
                 // Not in what the match looks at, which would keep the lock.
-                let broken = lock(&self.sending).broken;
-                match broken.filter(|&errno| !closed(errno)) {
+                let (broken, refused) = {
+                    let sending = lock(&self.sending);
+                    (sending.broken, sending.refused)
+                };
+                match (broken.filter(|&errno| !closed(errno)), refused) {
+                    (Some(errno), Some(refused)) => (no_room(errno, refused.since.elapsed()), true),
                     // Whichever side of the connection hears of it first.
-                    Some(errno) if silent(errno) => (SILENT.to_owned(), false),
-                    Some(errno) => (format!("writing to its connection failed ({errno})"), true),
-                    None => (CLOSED.to_owned(), false),
+                    (Some(errno), None) if silent(errno) => (SILENT.to_owned(), false),
+                    (Some(errno), None) => {
+                        (format!("writing to its connection failed ({errno})"), true)
+                    }
+                    (None, _) => (CLOSED.to_owned(), false),
                 }
             }
             Ok(Received::Truncated) => (TRUNCATED.to_owned(), true),
@@ -227,20 +297,24 @@ impl Link {
 
     /// Waits for the queue to empty.
     pub fn linger(&self, deadline: Instant) {
+        let mut refused = None;
         loop {
-            {
-                let mut sending = lock(&self.sending);
-                let done = sending.out.flush(&self.socket);
-                if !matches!(done, Ok(false)) {
-                    return;
-                }
-            }
+            let flushed = lock(&self.sending).out.flush(&self.socket);
             let left = deadline.saturating_duration_since(Instant::now());
+            let (for_what, left) = match flushed {
+                Ok(Flushed::Full) => (PollFlags::OUT, left),
+                Ok(Flushed::Refused(_)) => {
+                    let again = Refused::again(refused);
+                    refused = Some(again);
+                    (PollFlags::empty(), left.min(again.pause))
+                }
+                Ok(Flushed::All) | Err(_) => return,
+            };
             if left.is_zero() {
                 return;
             }
             let left = Timespec::try_from(left).ok();
-            let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::OUT)], left.as_ref());
+            let _ = poll(&mut [PollFd::new(&self.socket, for_what)], left.as_ref());
         }
     }
 }
@@ -251,7 +325,8 @@ impl Source for Link {
         let Some(mesh) = self.mesh.upgrade() else { return self.end() };
         {
             let mut sending = lock(&self.sending);
-            if sending.waiting {
+            // Where the kernel has no room, it is asked again when the pause is over.
+            if sending.waiting && sending.refused.is_none() {
                 self.flush(&mut sending);
             }
         }
@@ -259,6 +334,16 @@ impl Source for Link {
             if self.over.load(Ordering::SeqCst) || !self.read(&mesh) {
                 break;
             }
+        }
+    }
+}
+
+/// A pause is over.
+impl Dispatch for Link {
+    fn dispatch(&self) {
+        let mut sending = lock(&self.sending);
+        if sending.waiting && sending.refused.is_some() {
+            self.flush(&mut sending);
         }
     }
 }
@@ -315,226 +400,4 @@ impl Carrier for Links {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::{ErrorKind, Read, Write};
-    use std::os::unix::net::UnixStream;
-
-    use super::*;
-    use crate::absent::Gone;
-    use crate::error::BootstrapError;
-    use crate::group::Member;
-    use crate::{Bootstrap, Handler, Lost, PeerInfo};
-
-    /// Rank 0 of a world of 2, and the bare socket of its peer.
-    fn half_a_mesh() -> (Arc<dyn Bootstrap>, UnixStream) {
-        let (end, mut peers) = part_of_a_mesh(0, 2);
-        (end, peers.remove(0))
-    }
-
-    /// A rank of a world, and the bare sockets of its peers.
-    fn part_of_a_mesh(rank: u32, world: u32) -> (Arc<dyn Bootstrap>, Vec<UnixStream>) {
-        let peer = PeerInfo { pid: 4711, same_process: false, node: 0, address: None };
-        let (mut links, mut peers) = (Vec::new(), Vec::new());
-        let all = vec![peer; world as usize];
-        let mesh = Mesh::new(rank, all, Duration::from_secs(20), [0; 32], |mesh| {
-            for peer in 0..world {
-                let (ours, theirs) = UnixStream::pair().unwrap();
-                ours.set_nonblocking(true).unwrap();
-                let link = Link::new(Pipe::known(ours.into(), 0), peer, mesh)?;
-                links.push(Some(link).filter(|_| peer != rank));
-                peers.extend(Some(theirs).filter(|_| peer != rank));
-            }
-            Ok(Box::new(Links { links: links.clone() }))
-        });
-        let mesh = mesh.unwrap();
-        links.iter().flatten().for_each(|link| link.start(None).unwrap());
-        (Member::whole(mesh), peers)
-    }
-
-    fn frame(patches: &[(usize, &[u8])]) -> Vec<u8> {
-        let mut bytes = Frame::plain(Kind::Message, Vec::new()).header().to_vec();
-        for (at, patch) in patches {
-            bytes[*at..at + patch.len()].copy_from_slice(patch);
-        }
-        bytes
-    }
-
-    #[test]
-    fn a_peer_that_sends_garbage_is_lost_with_the_reason() {
-        let half = frame(&[(16, &[9])]);
-        for (bytes, reason) in [
-            (b"GET / HTTP/1.1\r\n".to_vec(), "do not begin a frame"),
-            (frame(&[(8, &[99])]), "protocol version 99"),
-            (frame(&[(10, &[99])]), "unknown kind 99"),
-            (frame(&[(10, &[24])]), "a Go frame after the job had formed"),
-            (frame(&[(16, &[255; 4])]), "a frame of 4294967295 bytes"),
-            (frame(&[(20, &[3])]), "promises 3 descriptors, of which 0 arrived"),
-            (half, "closed without a goodbye"),
-            // As that of a process that ended, and of one that took this rank for lost.
-            (Vec::new(), "closed without a goodbye (the process died, or gave this rank up)"),
-        ] {
-            let (end, mut peer) = half_a_mesh();
-            peer.write_all(&bytes).unwrap();
-            if reason.starts_with("closed") {
-                drop(peer);
-            }
-            let error = end.barrier().unwrap_err();
-            assert!(matches!(error, BootstrapError::PeerLost { .. }), "{error}");
-            let text = error.to_string();
-            assert!(text.contains("rank 1 (pid 4711)") && text.contains(reason), "{text}");
-            assert!(end.check().is_err());
-        }
-    }
-
-    #[test]
-    fn a_link_whose_mesh_is_gone_is_let_go_of() {
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
-        let link = Link::new(Pipe::known(ours.into(), 0), 1, &Weak::new()).unwrap();
-        link.start(None).unwrap();
-        drop(link);
-        theirs.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        theirs.write_all(b"?").unwrap();
-        match theirs.read(&mut [0]) {
-            Ok(0) => {}
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
-            other => panic!("its socket stays: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn a_goodbye_counts_though_the_socket_breaks_under_our_own_writes() {
-        let (end, mut peer) = half_a_mesh();
-        let bye = Frame::plain(Kind::Bye, Vec::new()).header();
-        peer.write_all(&bye).unwrap();
-        // Unread input makes the kernel reset the connection instead of closing it.
-        let _ = end.exchange_begin(b"unread").map(drop);
-        drop(peer);
-        let error = end.barrier().unwrap_err();
-        assert!(matches!(error, BootstrapError::PeerLeft { .. }), "{error}");
-    }
-
-    #[test]
-    fn who_died_is_named_though_the_gatherer_left_for_it() {
-        let bye = Frame::plain(Kind::Bye, Vec::new()).header();
-        for first in [true, false] {
-            let (end, mut peers) = part_of_a_mesh(1, 3);
-            let (dead, mut gatherer) = (peers.pop().unwrap(), peers.pop().unwrap());
-            let heard = |wanted: &dyn Fn() -> bool| {
-                let began = Instant::now();
-                while !wanted() {
-                    assert!(began.elapsed() < Duration::from_secs(20), "nothing is heard");
-                    std::thread::yield_now();
-                }
-            };
-            let mut dead = Some(dead);
-            if first {
-                drop(dead.take());
-                heard(&|| end.check().is_err());
-            }
-            gatherer.write_all(&bye).unwrap();
-            heard(&|| end.has_left(0).unwrap());
-            // Otherwise its end shows only once the call has seen that the gatherer is gone.
-            let mut call = end.barrier_begin().unwrap();
-            if let Some(dead) = dead {
-                assert_eq!(call.poll(), Ok(None));
-                drop(dead);
-                // Else the time in which that may show could pass before it does.
-                heard(&|| end.check().is_err());
-            }
-            let error = call.wait().unwrap_err();
-            let BootstrapError::PeerLost { peer, .. } = &error else { panic!("{error}") };
-            assert_eq!(peer.rank, 2);
-        }
-        // Where nobody died, the gatherer is to blame.
-        let (end, mut peers) = part_of_a_mesh(1, 3);
-        peers[0].write_all(&bye).unwrap();
-        let error = end.barrier().unwrap_err();
-        let BootstrapError::PeerLeft { peer, .. } = &error else { panic!("{error}") };
-        assert_eq!(peer.rank, 0);
-    }
-
-    /// Rank 2 was lost, or 3, and the rank before it has left for that; the rank in question gathers, or asks who does.
-    #[test]
-    fn of_those_that_are_missed_the_lost_one_is_named() {
-        let bye = Frame::plain(Kind::Bye, Vec::new()).header();
-        for (rank, [left, lost]) in [(0, [1, 2]), (1, [2, 3])] {
-            let (end, mut peers) = part_of_a_mesh(rank, lost + 1);
-            // There is none of the rank itself.
-            peers.pop();
-            peers[left as usize - 1].write_all(&bye).unwrap();
-            let began = Instant::now();
-            while !(end.check().is_err() && end.has_left(left).unwrap()) {
-                assert!(began.elapsed() < Duration::from_secs(20), "nothing is heard");
-                std::thread::yield_now();
-            }
-            let mut call = end.barrier_begin().unwrap();
-            if rank == 1 {
-                assert_eq!(call.poll(), Ok(None));
-                let present: Vec<u8> = [0u32, 1].into_iter().flat_map(u32::to_le_bytes).collect();
-                let answer = Frame::plain(Kind::Answer, present.clone());
-                peers[0].write_all(&[&answer.header()[..], &present].concat()).unwrap();
-            }
-            let error = call.wait().unwrap_err();
-            let BootstrapError::PeerLost { peer, .. } = &error else { panic!("{error}") };
-            assert_eq!(peer.rank, lost);
-        }
-    }
-
-    /// Notes when it is told that a peer is lost.
-    struct Noting(u64, Arc<Mutex<Vec<u64>>>);
-
-    impl Handler for Noting {
-        fn message(&self, _: u32, _: u32, _: &[u8], _: Vec<OwnedFd>) {}
-
-        fn peer_lost(&self, _: u32, _: &Lost) {
-            lock(&self.1).push(self.0);
-        }
-
-        fn aborted(&self, _: u32, _: &str) {}
-    }
-
-    #[test]
-    fn of_the_groups_that_a_lost_rank_is_of_the_first_hears_first() {
-        let (end, peer) = half_a_mesh();
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let groups: Vec<_> = (0..16).map(|id| end.group(id, &[0, 1]).unwrap()).collect();
-        for (number, group) in (0..).zip(&groups) {
-            group.subscribe(1, Arc::new(Noting(number, told.clone()))).unwrap();
-        }
-        drop(peer);
-        let began = Instant::now();
-        while lock(&told).len() < groups.len() {
-            assert!(began.elapsed() < Duration::from_secs(20), "nothing is heard");
-            std::thread::yield_now();
-        }
-        assert!(lock(&told).is_sorted(), "{told:?}");
-    }
-
-    /// Notes whether the mesh knew of a loss already when the carrier was told.
-    struct Telling(Weak<Mesh>, Arc<Mutex<Vec<bool>>>);
-
-    impl Carrier for Telling {
-        fn send(&self, _: u32, _: Frame) {}
-        fn close(&self, _: &[Frame]) {}
-
-        fn saw_go(&self, peer: u32, _: &Gone) {
-            let mesh = self.0.upgrade().unwrap();
-            let knew = lock(&mesh.state).absent.gone.contains_key(&peer);
-            lock(&self.1).push(knew);
-        }
-    }
-
-    #[test]
-    fn others_are_told_of_a_death_before_a_caller_of_this_rank_may_leave_for_it() {
-        let peer = PeerInfo { pid: 4711, same_process: false, node: 0, address: None };
-        let knew = Arc::new(Mutex::new(Vec::new()));
-        let mesh = Mesh::new(0, vec![peer; 2], Duration::from_secs(20), [0; 32], |mesh| {
-            Ok(Box::new(Telling(mesh.clone(), knew.clone())))
-        });
-        let mesh = mesh.unwrap();
-        mesh.lose(1, "it fell".to_owned(), false);
-        assert_eq!(*lock(&knew), [false]);
-        assert!(Member::whole(mesh).check().is_err());
-    }
-}
+mod tests;

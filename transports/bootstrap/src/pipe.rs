@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use crate::error::{BootstrapError, PeerName};
 use crate::frame::{Frame, FrameError, Inbound, Kind, VERSION};
 use crate::meeting::FORMING;
-use crate::socket::{Outbound, Received, credentials, receive};
+use crate::socket::{Flushed, Outbound, Received, credentials, receive};
 
 /// Why a connection yields no more frames.
 pub(crate) enum Broken {
@@ -53,6 +53,8 @@ pub(crate) struct Pipe {
     pub pid: u32,
     pub out: Outbound,
     pub inbound: Inbound,
+    /// The kernel would not take more when it was asked last, and does not say when it will.
+    pub refused: bool,
 }
 
 impl Pipe {
@@ -60,13 +62,13 @@ impl Pipe {
     pub fn new(socket: OwnedFd) -> Option<Pipe> {
         let other = credentials(socket.as_fd()).ok()?;
         let (out, inbound) = (Outbound::default(), Inbound::default());
-        admits(other.uid).then_some(Pipe { socket, pid: other.pid, out, inbound })
+        admits(other.uid).then_some(Pipe { socket, pid: other.pid, out, inbound, refused: false })
     }
 
     /// A connection whose other end is known by other means.
     pub fn known(socket: OwnedFd, pid: u32) -> Pipe {
         let (out, inbound) = (Outbound::default(), Inbound::default());
-        Pipe { socket, pid, out, inbound }
+        Pipe { socket, pid, out, inbound, refused: false }
     }
 
     /// Queues a frame and writes what fits. A failure shows when reading.
@@ -81,7 +83,9 @@ impl Pipe {
 
     /// Writes what fits.
     pub fn flush(&mut self) {
-        if self.out.flush(&self.socket).is_err() {
+        let flushed = self.out.flush(&self.socket);
+        self.refused = matches!(flushed, Ok(Flushed::Refused(_)));
+        if flushed.is_err() {
             self.out.clear();
         }
     }
@@ -106,10 +110,10 @@ impl Pipe {
         }
     }
 
-    /// What to wait for.
+    /// What to wait for; if it is [refused](Self::refused), try again after a while as well.
     pub fn interest(&self) -> PollFd<'_> {
         let mut flags = PollFlags::IN;
-        if !self.out.is_empty() {
+        if !self.out.is_empty() && !self.refused {
             flags |= PollFlags::OUT;
         }
         PollFd::new(&self.socket, flags)

@@ -150,6 +150,17 @@ struct Leaving {
     sent: usize,
 }
 
+/// How far frames have left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flushed {
+    /// All have.
+    All,
+    /// The socket is full, and says when it is not.
+    Full,
+    /// Too much is under way in the kernel, of these processes or of others, which passes as its readers read. Nobody says when.
+    Refused(Errno),
+}
+
 /// Frames that wait for room in a socket.
 #[derive(Default)]
 pub(crate) struct Outbound {
@@ -165,8 +176,8 @@ impl Outbound {
         self.queue.is_empty()
     }
 
-    /// Writes until all is written (true) or the socket is full (false).
-    pub fn flush(&mut self, socket: &OwnedFd) -> Result<bool, Errno> {
+    /// Writes as far as the kernel takes it.
+    pub fn flush(&mut self, socket: &OwnedFd) -> Result<Flushed, Errno> {
         while let Some(first) = self.queue.front_mut() {
             let header = first.header.get(first.sent..).unwrap_or_default();
             let payload = &first.frame.payload[first.sent.saturating_sub(HEADER)..];
@@ -176,9 +187,9 @@ impl Outbound {
                     // They left with the first byte; what the peer has now are duplicates.
                     first.frame.descriptors.clear();
                 }
-                // The last three: too much is under way in the kernel, which passes as peers read.
-                Err(Errno::AGAIN | Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM) => {
-                    return Ok(false);
+                Err(Errno::AGAIN) => return Ok(Flushed::Full),
+                Err(errno @ (Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM)) => {
+                    return Ok(Flushed::Refused(errno));
                 }
                 Err(errno) => return Err(errno),
             }
@@ -186,7 +197,7 @@ impl Outbound {
                 self.queue.pop_front();
             }
         }
-        Ok(true)
+        Ok(Flushed::All)
     }
 
     /// Forgets what has not left.
@@ -212,31 +223,12 @@ fn send(socket: &OwnedFd, parts: [&[u8]; 2], descriptors: &[OwnedFd]) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Has `memfd_create` fail for this thread, as sandboxes do.
-    fn forbid_memory_files() {
-        let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
-        let mut steps = [
-            // The number of the call is the first word that a filter sees.
-            step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-            step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_memfd_create as u32),
-            step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
-            step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-        ];
-        let filter = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
-        // SAFETY: neither call touches memory of this process but the filter, which is live and as long as it says.
-        let done = unsafe {
-            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter)
-                    == 0
-        };
-        assert!(done, "{}", std::io::Error::last_os_error());
-    }
+    use crate::refusing::refuse;
 
     #[test]
     fn a_token_finds_memory_where_memory_files_are_forbidden() {
         let made = std::thread::spawn(|| {
-            forbid_memory_files();
+            refuse(libc::SYS_memfd_create, libc::EPERM);
             let forbidden = fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap_err();
             (forbidden, token_memory(&[7; 16]))
         });

@@ -472,7 +472,8 @@ impl Meeting<'_> {
             log::warn!("{word}");
         }
         let left = left.min(self.late.left(now)).min(doubted);
-        let retry = !self.calls.is_empty() || !(self.is_host() || self.has(Role::Desk));
+        let refused = self.seats.iter().any(|seat| seat.pipe.refused);
+        let retry = refused || !self.calls.is_empty() || !(self.is_host() || self.has(Role::Desk));
         let rest = self.lack.rest(now);
         let left = rest.map_or(left, |rest| left.min(rest));
         let left = if retry { left.min(self.pause) } else { left };

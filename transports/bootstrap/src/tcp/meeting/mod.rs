@@ -319,7 +319,8 @@ impl Meeting<'_> {
         let rest = self.lack.rest(now);
         let left = rest.map_or(left, |rest| left.min(rest));
         let searching = self.way.is_none() && !self.has_desk();
-        let retry = searching || !self.calls.is_empty();
+        let refused = self.seats.iter().any(|seat| seat.pipe.refused);
+        let retry = refused || searching || !self.calls.is_empty();
         let mut left = if retry { left.min(self.pause) } else { left };
         self.pause = if retry { (self.pause * 2).clamp(PAUSE.0, PAUSE.1) } else { PAUSE.0 };
         // Silent connections have a time of their own.
@@ -355,7 +356,7 @@ impl Meeting<'_> {
         let table = self.table.is_some();
         for seat in &mut self.seats {
             if is_read(seat.role, table, nodes) {
-                seat.due |= ready.next().unwrap_or(true);
+                seat.due |= ready.next().unwrap_or(true) || seat.pipe.refused;
             }
         }
         Ok(())
