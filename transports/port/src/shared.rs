@@ -1,7 +1,8 @@
 //! The shared wire: ranks of one machine that count as on different nodes. They share memory of the host, and nothing else.
 //!
 //! Whoever hears of a region maps it, so that posting is copying, as on the local wire. But the ranks do not count as neighbours:
-//! each hears of regions over the link, and only of those that wires know.
+//! each hears of regions over the link, and only of those that wires know: control pages and parcels, never a caller's buffer. So
+//! after a failure nobody need wait for what a peer still copies.
 
 use crate::WireError;
 use crate::local::{LocalLink, MappedRegions};
