@@ -98,6 +98,8 @@ pub struct Stalled {
     /// What others move that the launch may wait for has not changed since then, either.
     still: Instant,
     around: u64,
+    /// How far writes over the plan's links had come when it was looked at last.
+    carried: u64,
 }
 
 /// What came of a poll.

@@ -33,8 +33,15 @@ impl Shared {
         }
     }
 
+    /// Notes that writes of a launch of this rank have come further, though perhaps none of its blocks has: a long one may take all the
+    /// time for which others wait.
+    pub fn note_written(&self) {
+        self.ports.tell_moved(count_up(&self.control(self.rank).moved));
+    }
+
     /// Notes that links moved something for a launch of this rank. Ranks of other nodes do not hear of that: what they are told comes
-    /// over links, too, and two launches that wait for each other would look alive by it for ever.
+    /// over links, too, and two launches that wait for each other would look alive by it for ever. Of [writes](Self::note_written)
+    /// they hear.
     pub fn note_carried(&self) {
         count_up(&self.control(self.rank).moved);
     }

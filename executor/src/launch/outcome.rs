@@ -1,6 +1,7 @@
 //! Whether a launch can still finish, and what becomes of it if not.
 
 use super::*;
+use crate::ports::Ports;
 use crate::shared::Line;
 use crate::shared::control::CallType;
 use crate::sync::{lock, shielded};
@@ -40,13 +41,18 @@ impl Launch<'_> {
         // Progress of this launch and of those before it.
         let position = self.progress_of(state).wrapping_add(state.begun);
         let around = self.around(blocked);
+        let carried = if shared.one_node { 0 } else { self.sum_of_links(Ports::carried) };
         let mut waits = self.waits();
         let stalled = match &mut state.active {
             Some(active) if active.seq == self.order.seq => &mut active.stalled,
             _ => &mut *waits,
         };
+        if stalled.as_ref().is_some_and(|before| before.carried != carried) {
+            shared.note_written();
+        }
         match stalled {
             Some(stalled) if stalled.position == position => {
+                stalled.carried = carried;
                 if stalled.around != around {
                     (stalled.around, stalled.still) = (around, now);
                 }
@@ -65,7 +71,7 @@ impl Launch<'_> {
             }
             _ => {
                 let late = Late::new(now);
-                *stalled = Some(Stalled { late, position, still: now, around });
+                *stalled = Some(Stalled { late, position, still: now, around, carried });
             }
         }
         Ok(())
@@ -242,12 +248,18 @@ impl Launch<'_> {
     pub(super) fn progress_of(&self, state: &ContextState) -> u64 {
         let shared = self.shared;
         // A long transfer is progress, whatever the blocks wait for, and whichever thread carries it.
-        let peers = self.context.plan.uses(shared.rank).port_peers.iter();
-        let carried = peers.map(|&peer| shared.ports.moves(peer)).fold(0, u64::wrapping_add);
+        let carried = self.sum_of_links(Ports::moves);
         let arena = own_arena(state, shared.rank);
         (0..self.blocks())
             .map(|block| arena.cursor(block).position())
             .fold(carried, |sum, position| sum.wrapping_mul(31).wrapping_add(position))
+    }
+
+    /// The sum of a number that each of the plan's links has.
+    fn sum_of_links(&self, number: impl Fn(&Ports, u32) -> u64) -> u64 {
+        let shared = self.shared;
+        let peers = self.context.plan.uses(shared.rank).port_peers.iter();
+        peers.map(|&peer| number(&shared.ports, peer)).fold(0, u64::wrapping_add)
     }
 
     /// The error of a launch whose communicator broke under it.

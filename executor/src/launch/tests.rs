@@ -151,6 +151,51 @@ fn what_the_proxy_moves_is_progress_of_a_launch() {
     }
 }
 
+/// Each is on a host of its own. The second rank's block waits for the end of one transfer, and the third's for the second's block.
+#[test]
+fn a_rank_of_another_node_hears_that_one_long_transfer_moves() {
+    const BYTES: u64 = 64 << 20;
+    let program = ProgramBuilder::new("behind", Collective::Other("behind".into()), 3);
+    let (data, end) = (program.port(0, 1), program.port(1, 2));
+    program.block(0).put_with_signal(&data, program.input(0).all(), program.output(1).all());
+    let between = program.block(1);
+    between.wait(&[data]);
+    between.signal(&[end]);
+    program.block(2).wait(&[end]);
+    let plan = program.build().unwrap();
+    let options = Options::default().with_verification(false);
+    let ranks = Communicator::in_process_on(&["a", "b", "c"], &options).unwrap();
+    let (input, output) = (vec![7u8; BYTES as usize], vec![0u8; BYTES as usize]);
+    let [sends, receives, behind] = [0, 1, 2].map(|rank: usize| {
+        let executor = Executor::new(&ranks[rank]);
+        let plan = executor.load(&plan).unwrap();
+        let from = (input.as_ptr(), BYTES);
+        let call = Call::new(&plan, DataType::U8, from, (output.as_ptr().cast_mut(), BYTES));
+        executor.queued(&call, Some(1)).unwrap()
+    });
+    let link = || ranks[0].shared.ports.link(1).unwrap();
+    let has_begun = |launch: &QueuedLaunch| launch.context.state().active.is_some();
+    while !(has_begun(&receives) && has_begun(&behind)) {
+        assert!(!receives.advance(Effort::Try).unwrap() && !behind.advance(Effort::Try).unwrap());
+    }
+    // From now on only this thread moves bytes on either side of the first link.
+    let driven = [link().unwrap().drive(), ranks[1].shared.ports.link(0).unwrap().unwrap().drive()];
+    while !ranks[2].shared.control(1).entered(1) || link().unwrap().link().posted() < 5 {
+        assert!(!sends.advance(Effort::Try).unwrap() && !receives.advance(Effort::Try).unwrap());
+    }
+    let around = || behind.borrowed().around(Blocked::Signal(0));
+    let (before, mut last) = (around(), Instant::now());
+    while around() == before {
+        assert!(!receives.advance(Effort::Try).unwrap(), "the transfer is over");
+        // What moves is told once a second.
+        if last.elapsed() > Duration::from_millis(250) {
+            last = Instant::now();
+            driven[0].progress().unwrap();
+        }
+        std::thread::yield_now();
+    }
+}
+
 /// As where a process is stopped for that long, while another rank is at its block.
 #[test]
 fn a_launch_that_may_begin_has_not_waited_for_the_whole_limit() {

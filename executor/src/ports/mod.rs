@@ -280,6 +280,11 @@ impl Ports {
         self.links[peer as usize].get().map_or(0, |standing| standing.attended.moves())
     }
 
+    /// How far writes over the link to a peer have come, both ways: a number that changes with that alone.
+    pub fn carried(&self, peer: u32) -> u64 {
+        self.links[peer as usize].get().map_or(0, |standing| standing.attended.link().carried())
+    }
+
     /// The links that stand, but for the one with this rank itself.
     pub fn all(&self) -> Vec<PortLink> {
         let others = (0..).zip(&self.links).filter(|(peer, _)| *peer != self.rank);

@@ -335,6 +335,12 @@ pub trait Link: Send + Sync + fmt::Debug {
         self.completed()
     }
 
+    /// How far writes have come, to the peer and from it, in whatever steps the wire knows of: a number that changes while bytes of
+    /// them move, also of one that takes long, and that signals leave as it is.
+    fn carried(&self) -> u64 {
+        0
+    }
+
     /// Sends and receives what can be without waiting; whether anything moved.
     ///
     /// # Errors

@@ -79,6 +79,8 @@ pub struct Flow<K> {
     posts: VecDeque<Post<K>>,
     held: VecDeque<Held>,
     posted: u64,
+    /// Writes that are done.
+    written: u64,
     home: usize,
     depth: u64,
     order: Order,
@@ -88,7 +90,8 @@ pub struct Flow<K> {
 struct Post<K> {
     /// The last sequence number of every lane that this or an earlier post has; `None` while it is held back.
     needs: Option<[u64; MAX_LANES]>,
-    _keep: Option<K>,
+    /// Of writes.
+    keep: Option<K>,
 }
 
 #[derive(Debug)]
@@ -106,7 +109,7 @@ impl<K> Flow<K> {
         let depth = u64::from(depth);
         let lanes = (0..lanes).map(|_| Lane::new(depth)).collect();
         let (posts, held) = (VecDeque::new(), VecDeque::new());
-        Flow { lanes, posts, held, posted: 0, home, depth, order }
+        Flow { lanes, posts, held, posted: 0, written: 0, home, depth, order }
     }
 
     /// How many lanes there are.
@@ -135,6 +138,11 @@ impl<K> Flow<K> {
         self.posted - self.posts.len() as u64
     }
 
+    /// Writes that are done.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
     /// Queues a write, as parts on lanes.
     pub fn write(&mut self, parts: impl IntoIterator<Item = (usize, Action)>, keep: K) {
         for (lane, action) in parts {
@@ -155,7 +163,7 @@ impl<K> Flow<K> {
 
     fn post(&mut self, needs: Option<[u64; MAX_LANES]>, keep: Option<K>) {
         self.posted += 1;
-        self.posts.push_back(Post { needs, _keep: keep });
+        self.posts.push_back(Post { needs, keep });
     }
 
     fn queued(&self) -> [u64; MAX_LANES] {
@@ -214,7 +222,8 @@ impl<K> Flow<K> {
             })
         };
         while self.posts.front().is_some_and(done) {
-            self.posts.pop_front();
+            let post = self.posts.pop_front();
+            self.written += u64::from(post.is_some_and(|post| post.keep.is_some()));
         }
     }
 

@@ -159,6 +159,11 @@ impl Link for RdmaLink {
         Ok(state.flow.completed())
     }
 
+    /// By whole writes. What comes from the peer no request tells of.
+    fn carried(&self) -> u64 {
+        self.state().flow.written()
+    }
+
     fn progress(&self) -> Result<bool, WireError> {
         let mut state = self.state();
         self.alive()?;

@@ -8,6 +8,7 @@ use std::fmt;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(super) struct PluginOpening {
     /// Keeps the plugin's end, which its openings need.
@@ -80,7 +81,8 @@ impl Opening for PluginOpening {
         let raw = loaded.given("connect a link", raw)?;
         // SAFETY: the plugin has just given the link, and nobody has closed it.
         let descriptor = unsafe { (loaded.functions.link_descriptor)(raw.as_ptr()) };
-        Ok(Arc::new(PluginLink { end, raw, peer, descriptor }))
+        let written = AtomicU64::new(0);
+        Ok(Arc::new(PluginLink { end, raw, peer, descriptor, written }))
     }
 }
 
@@ -92,6 +94,8 @@ struct PluginLink {
     peer: u32,
     /// Negative if there is none.
     descriptor: RawFd,
+    /// Posts up to the last write.
+    written: AtomicU64,
 }
 
 // SAFETY: any thread may call the plugin's functions, by its contract.
@@ -171,9 +175,13 @@ impl Link for PluginLink {
             bytes: write.bytes,
         };
         // SAFETY: live, as `post` says; `asked` outlives the call, and is as long as it says.
-        self.post("write", |functions, link, error| unsafe {
+        let posted = self.post("write", |functions, link, error| unsafe {
             (functions.link_write)(link, &raw const asked, error)
-        })
+        })?;
+        if posted == Posted::Queued {
+            self.written.fetch_max(self.posted(), Ordering::Relaxed);
+        }
+        Ok(posted)
     }
 
     fn signal(&self, region: u64, to: u64, value: u64) -> Result<Posted, WireError> {
@@ -195,6 +203,12 @@ impl Link for PluginLink {
             (functions.link_completed)(link, &raw mut count, error)
         })?;
         Ok(count)
+    }
+
+    /// By whole posts: plugins say no more. What comes from the peer only the peer knows.
+    fn carried(&self) -> u64 {
+        let written = self.written.load(Ordering::Relaxed);
+        self.completed().map_or(0, |completed| completed.min(written))
     }
 
     fn progress(&self) -> Result<bool, WireError> {

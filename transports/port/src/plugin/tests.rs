@@ -273,6 +273,7 @@ fn bytes_signals_errors_and_memory_go_through_the_interface_and_back() {
     assert_eq!(link.write(&whole), Ok(Posted::Queued));
     assert_eq!(link.signal(region, 24, 9), Ok(Posted::Queued));
     assert_eq!((link.posted(), link.completed()), (2, Ok(2)));
+    assert_eq!(link.carried(), 1, "up to the last write");
     // SAFETY: as above.
     let words = unsafe { [2, 3].map(|at| target.address().cast::<u64>().add(at).read()) };
     assert_eq!(words, [0x1234, 9]);

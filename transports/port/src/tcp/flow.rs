@@ -214,6 +214,11 @@ impl Flow {
         self.receiver.acknowledged()
     }
 
+    /// Bytes of writes that were sent or have come.
+    pub fn carried(&self) -> u64 {
+        self.sender.carried() + self.receiver.carried()
+    }
+
     /// How many of this rank's posts the kernel has taken whole, if nothing else waits to be sent; otherwise 0.
     pub fn all_sent(&self) -> u64 {
         if self.sender.is_idle() { self.sender.begun() } else { 0 }

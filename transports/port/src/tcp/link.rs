@@ -40,6 +40,8 @@ pub(super) struct Outbox {
     queued: AtomicUsize,
     posted: AtomicU64,
     completed: AtomicU64,
+    /// As [`Link::carried`] says.
+    carried: AtomicU64,
     /// The highest position that somebody asked about.
     wanted: AtomicU64,
 }
@@ -228,6 +230,7 @@ impl TcpLink {
         let mut moved = flow.send(&self.outbox).moved;
         moved |= flow.receive(&*self.regions)?;
         self.outbox.completed.store(flow.acknowledged(), Ordering::Release);
+        self.outbox.carried.store(flow.carried(), Ordering::Relaxed);
         if moved && flow.owes(&self.outbox) {
             flow.send(&self.outbox);
         }
@@ -297,6 +300,10 @@ impl Link for TcpLink {
         });
         // A link that always has more to send never has sent all, so there the peer's word counts.
         if sent < self.posted() { Ok(self.completed()?.max(sent)) } else { Ok(sent) }
+    }
+
+    fn carried(&self) -> u64 {
+        self.outbox.carried.load(Ordering::Relaxed)
     }
 
     fn progress(&self) -> Result<bool, WireError> {

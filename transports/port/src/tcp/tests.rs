@@ -484,3 +484,34 @@ fn no_post_stays_in_a_link_that_is_lost() {
         assert_eq!(Arc::strong_count(&source), before, "round {round}");
     }
 }
+
+/// Ranks that wait for each other hear from it whether anything but signals comes.
+#[test]
+fn what_a_link_carries_grows_within_a_write_and_by_no_signal() {
+    const BYTES: u64 = 32 << 20;
+    let (wire_zero, wire_one) = (wire(0, 1, LONG), wire(1, 1, LONG));
+    let [from_zero, from_one] = openings(&wire_zero, &wire_one);
+    let (at_zero, at_one) = (from_zero.address(), from_one.address());
+    let (zero, one) = (from_zero.connect(&at_one).unwrap(), from_one.connect(&at_zero).unwrap());
+    Counter::new(&wire_one).works(&zero, &one, 1);
+    assert_eq!([zero.carried(), one.carried()], [0; 2]);
+    let device = driver(Backend::Host).unwrap().open(0).unwrap();
+    let [source, target] = [(); 2].map(|()| device.allocate(BYTES).unwrap());
+    let Registration { region, bytes, blob, .. } = &wire_one.register(&target).unwrap();
+    zero.accept(*region, *bytes, blob).unwrap();
+    let (from, region, to) = (0, *region, 0);
+    let write = crate::Write { source: &source, from, region, to, bytes: BYTES, unit: Unit::Bytes };
+    assert_eq!(zero.write(&write).unwrap(), Posted::Queued);
+    let mut seen = [Vec::new(), Vec::new()];
+    until(&[&zero, &one], "a write", || {
+        for (seen, link) in seen.iter_mut().zip([&zero, &one]) {
+            seen.push(link.carried());
+        }
+        zero.completed().unwrap() == zero.posted()
+    });
+    for (seen, link) in seen.iter_mut().zip([&zero, &one]) {
+        assert!(seen.is_sorted() && link.carried() == BYTES);
+        seen.dedup();
+        assert!(seen.len() > 3, "all at once: {seen:?}");
+    }
+}

@@ -136,6 +136,8 @@ impl World {
             .filter(|position| !self.signals.contains(&(*position as u64)))
             .count();
         assert_eq!(kept, writes, "sources are kept until their writes are done, no longer");
+        let written = self.missing.len() - self.signals.len() - writes;
+        assert_eq!(self.flow.written(), written as u64);
     }
 }
 

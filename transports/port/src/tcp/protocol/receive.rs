@@ -99,6 +99,8 @@ pub(crate) struct Receiver {
     signals: VecDeque<Waiting>,
     /// Posts whose frames have all come, with bytes on the first stripe.
     come: u64,
+    /// Bytes of writes that have come.
+    carried: u64,
     /// The first position that the peer wants to hear of and has not, and the last.
     asked: Option<(u64, u64)>,
     acknowledged: u64,
@@ -116,6 +118,7 @@ impl Receiver {
             pieces: 0,
             signals: VecDeque::new(),
             come: 0,
+            carried: 0,
             asked: None,
             acknowledged: 0,
         }
@@ -165,6 +168,7 @@ impl Receiver {
             while let Some(piece) = self.due[stripe].front_mut() {
                 let now = left.min(piece.left);
                 piece.advance(now);
+                self.carried += now;
                 left -= now;
                 if piece.left > 0 {
                     break;
@@ -177,6 +181,7 @@ impl Receiver {
             if let Some(body) = self.body.as_mut().filter(|body| !body.packets) {
                 let now = left.min(body.left);
                 body.advance(now);
+                self.carried += now;
                 left -= now;
             }
             self.end += left as usize;
@@ -189,6 +194,11 @@ impl Receiver {
         let pieces = self.due.iter().filter_map(VecDeque::front).map(|piece| piece.post);
         let waiting = pieces.chain(self.signals.front().map(|signal| signal.post)).min();
         waiting.map_or(self.come, |first| first - 1)
+    }
+
+    /// Bytes of writes that have come.
+    pub fn carried(&self) -> u64 {
+        self.carried
     }
 
     /// What the peer said of this rank's own posts: how many have landed.
@@ -227,7 +237,9 @@ impl Receiver {
     fn read(&mut self, regions: &dyn Regions) -> Result<(), Fault> {
         loop {
             if let Some(body) = &mut self.body {
-                self.begin += body.store(&self.buffer[self.begin..self.end]);
+                let stored = body.store(&self.buffer[self.begin..self.end]);
+                self.begin += stored;
+                self.carried += stored as u64;
                 if body.left > 0 {
                     return Ok(());
                 }

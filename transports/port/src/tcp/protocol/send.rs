@@ -59,6 +59,8 @@ pub(crate) struct Sender {
     stripes: Vec<Stripe>,
     cut: Option<Cut>,
     begun: u64,
+    /// Bytes of writes that were sent, but for those of small ones.
+    carried: u64,
     /// Where among all bytes ever staged on the first stripe the last acknowledgement begins.
     acknowledgement: Option<u64>,
 }
@@ -67,12 +69,17 @@ impl Sender {
     /// A sender over so many stripes, at least one.
     pub fn new(stripes: usize) -> Self {
         let stripes = (0..stripes.max(1)).map(|_| Stripe::default()).collect();
-        Sender { stripes, cut: None, begun: 0, acknowledgement: None }
+        Sender { stripes, cut: None, begun: 0, carried: 0, acknowledgement: None }
     }
 
     /// How many posts were taken up, from the first on.
     pub fn begun(&self) -> u64 {
         self.begun
+    }
+
+    /// Bytes of writes that were sent, but for those of small ones.
+    pub fn carried(&self) -> u64 {
+        self.carried
     }
 
     /// Whether nothing that was taken up waits to be sent.
@@ -210,8 +217,9 @@ impl Sender {
                 Segment::Direct { bytes, .. } => *bytes,
             };
             let now = left.min(all);
-            if let Segment::Staged(_) = segment {
-                stripe.begin += now as usize;
+            match segment {
+                Segment::Staged(_) => stripe.begin += now as usize,
+                Segment::Direct { .. } => self.carried += now,
             }
             left -= now;
             if now < all {
