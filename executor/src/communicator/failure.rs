@@ -7,7 +7,7 @@ use crate::error::{Doing, ExecutorError};
 use crate::gpu::{self, Gpu};
 use crate::launch::QUIET_LIMIT;
 use crate::shared::control::{BROKEN, LEFT};
-use crate::sync::lock;
+use crate::sync::{lock, shielded};
 use antiphon_bootstrap::{Bootstrap, BootstrapError, Ticket, Voice};
 use antiphon_hal::Memory;
 use antiphon_transport::Peer;
@@ -209,7 +209,8 @@ impl Failure {
                 // Peers are told before anything here finds the failure and ends: otherwise they might hear of that end, and not
                 // of its cause.
                 Some(reason) if !self.told.swap(true, Ordering::Relaxed) => {
-                    self.voice.abort(reason)
+                    // Everything here ends by the failure, and waits for it, also if the peers cannot be told.
+                    shielded(|| self.voice.abort(reason))
                 }
                 // The others hear of this failure by themselves. They are never told, since they might hear this rank's words first.
                 None if is_first => self.told.store(true, Ordering::Relaxed),
@@ -392,7 +393,8 @@ impl Shared {
     /// Breaks the communicator, here and on every rank, and then [settles](Self::settle) this rank's launches: not before the
     /// failure is known, as a launch that ends early must not look complete. The caller holds no context's state.
     pub fn end(&self, error: ExecutorError) {
-        self.fail(error);
+        // Callers have yet to wait for the peers, whom a panic would not keep from their buffers.
+        shielded(|| self.fail(error));
         self.settle();
     }
 

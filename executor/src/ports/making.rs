@@ -277,7 +277,7 @@ impl Ports {
     }
 
     /// A link stands: the proxy cares for it, and the peer hears of this rank's regions.
-    pub(super) fn stand(
+    pub fn stand(
         &self,
         peer: u32,
         wire: Option<usize>,

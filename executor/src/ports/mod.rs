@@ -15,7 +15,7 @@ mod wires;
 use crate::communicator::CONTROL;
 use crate::error::{Doing, ExecutorError};
 use crate::shared::control::RING;
-use crate::sync::lock;
+use crate::sync::{lock, shielded};
 use antiphon_bootstrap::{Bootstrap, Voice};
 use antiphon_hal::Memory;
 use antiphon_port::{Attended, LocalWire, MappedRegions, Opening, Wire, WireError};
@@ -260,10 +260,11 @@ impl Ports {
             state.stopped = true;
             state.peers.iter_mut().filter_map(|towards| towards.opening.take()).collect()
         };
-        drop(openings);
+        // The fault of one wire leaves nothing of another's under way.
+        shielded(|| drop(openings));
         // A link that comes to stand from here on is ended by `stand`.
         let standing = self.links.iter().filter_map(|link| link.get());
-        standing.for_each(|standing| standing.attended.link().stop());
+        standing.for_each(|standing| shielded(|| standing.attended.link().stop()));
     }
 
     /// Whether a peer's pages are seen in a mirror, because its link's wire is not the local one.

@@ -1,6 +1,8 @@
 //! What becomes of a launch, and of its buffers, when its communicator fails.
 
 use super::*;
+use antiphon_port::{Link, Posted, WireError, Write};
+use std::os::fd::BorrowedFd;
 
 /// Rank 1 signals, and is through with its launch; what becomes of the communicator then, and of rank 0's launch that is late.
 fn late(
@@ -138,34 +140,81 @@ fn the_launches_of_a_rank_are_over_by_a_failure_once_its_links_are_stopped() {
     assert!(link.completed().is_err());
 }
 
-/// The caller has its buffers back then, and peers that have yet to hear of the failure would write to them.
+/// A link that cannot even be stopped.
+#[derive(Debug)]
+struct Faulty;
+
+impl Link for Faulty {
+    fn peer(&self) -> u32 {
+        1
+    }
+    fn accept(&self, _: u64, _: u64, _: &[u8]) -> Result<(), WireError> {
+        Ok(())
+    }
+    fn retire(&self, _: u64) {}
+    fn write(&self, _: &Write<'_>) -> Result<Posted, WireError> {
+        Ok(Posted::Full)
+    }
+    fn signal(&self, _: u64, _: u64, _: u64) -> Result<Posted, WireError> {
+        Ok(Posted::Full)
+    }
+    fn posted(&self) -> u64 {
+        0
+    }
+    fn completed(&self) -> Result<u64, WireError> {
+        Ok(0)
+    }
+    fn progress(&self) -> Result<bool, WireError> {
+        Ok(false)
+    }
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    fn arm(&self) -> Result<bool, WireError> {
+        Ok(true)
+    }
+    fn stop(&self) {
+        panic!("oh no");
+    }
+    fn describe(&self) -> String {
+        "faulty".to_owned()
+    }
+}
+
+/// The caller has its buffers back then, and peers that have yet to hear of the failure would write to them. Whatever panics in the
+/// making of that end.
 #[test]
 fn a_launch_that_fails_keeps_its_buffers_from_peers_that_are_not_quiet() {
-    let (input, mut output) = ([7; 4], [0; 4]);
-    let (ranks, [launch, peer]) = begun(&input, &mut output);
-    let plain = |active: &Active| active.buffers.reached_from_outside;
-    assert!(launch.context.state().active.as_ref().is_some_and(plain));
-    // A rank is not quiet while somebody works on a launch of it.
-    let worked_on = peer.context.state();
-    ranks[0].shared.fail(enough());
-    let (gives_up, has_given_up) = std::sync::mpsc::channel();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let error = loop {
-                match launch.advance(Effort::Wait) {
-                    Ok(over) => assert!(!over),
-                    Err(error) => break error,
-                }
-            };
-            gives_up.send(error).unwrap();
+    for faulty in [false, true] {
+        let (input, mut output) = ([7; 4], [0; 4]);
+        let (ranks, [launch, peer]) = begun(&input, &mut output);
+        let plain = |active: &Active| active.buffers.reached_from_outside;
+        assert!(launch.context.state().active.as_ref().is_some_and(plain));
+        if faulty {
+            ranks[0].shared.ports.stand(1, None, Arc::new(Faulty)).unwrap();
+        }
+        // A rank is not quiet while somebody works on a launch of it.
+        let worked_on = peer.context.state();
+        ranks[0].shared.fail(enough());
+        let (gives_up, has_given_up) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let error = loop {
+                    match launch.advance(Effort::Wait) {
+                        Ok(over) => assert!(!over),
+                        Err(error) => break error,
+                    }
+                };
+                gives_up.send(error).unwrap();
+            });
+            // Longer than a peer of another process would be waited for.
+            let early = has_given_up.recv_timeout(QUIET_LIMIT + Duration::from_millis(200));
+            assert!(early.is_err(), "{early:?}");
+            drop(worked_on);
+            let error = has_given_up.recv().unwrap();
+            assert!(matches!(error, ExecutorError::Aborted { .. }), "{error}");
         });
-        // Longer than a peer of another process would be waited for.
-        let early = has_given_up.recv_timeout(QUIET_LIMIT + Duration::from_millis(200));
-        assert!(early.is_err(), "{early:?}");
-        drop(worked_on);
-        let error = has_given_up.recv().unwrap();
-        assert!(matches!(error, ExecutorError::Aborted { .. }), "{error}");
-    });
+    }
 }
 
 /// A program's logger may panic while the launch waits for that.
