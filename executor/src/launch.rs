@@ -3,6 +3,7 @@
 mod driving;
 mod outcome;
 mod posting;
+mod queued;
 mod resolver;
 
 use crate::communicator::Shared;
@@ -19,10 +20,11 @@ use crate::shared::arena::{Arena, ArenaShape, BlockBytes, Cursor};
 use crate::shared::control::{ControlPage, FOREIGN, LaunchRecord, RING, RegionAt};
 use crate::waiting::{Verdict, Waiter};
 use antiphon_bootstrap::Late;
-use antiphon_hal::{Effort, Memory, Task, TaskState};
+use antiphon_hal::{Effort, Memory};
 use antiphon_transport::{Handle, Mapping, RemoteBuffer};
 use antiphon_types::{DataType, ReduceOp};
 use driving::Driven;
+pub use queued::QueuedLaunch;
 use resolver::Resolver;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex};
@@ -73,22 +75,6 @@ pub struct Launch<'a> {
     /// Since when it has made no progress, while it waits to begin.
     pub(crate) waiting: &'a Mutex<Option<Stalled>>,
 }
-
-/// A launch that a stream drives.
-pub struct QueuedLaunch {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) context: Arc<Context>,
-    pub(crate) sized: Arc<Sized>,
-    pub(crate) order: Order,
-    pub(crate) runtime_blocks: Vec<BlockBytes>,
-    pub(crate) waiting: Mutex<Option<Stalled>>,
-}
-
-// SAFETY: the buffers belong to the launch until it is complete (the contract of `Executor::execute`), whichever
-// thread steps it.
-unsafe impl Send for QueuedLaunch {}
-// SAFETY: as above; mutable state is behind the context's lock.
-unsafe impl Sync for QueuedLaunch {}
 
 /// A wait that was found to make no progress.
 pub struct Stalled {
@@ -141,49 +127,13 @@ pub struct Active {
     stalled: Option<Stalled>,
 }
 
-impl QueuedLaunch {
-    /// As [`Launch::advance`].
-    pub fn advance(&self, effort: Effort) -> Result<bool, ExecutorError> {
-        self.borrowed().advance(effort)
-    }
-
-    /// A number that changes when the launch moves.
-    pub fn position(&self) -> u64 {
-        let state = self.context.state();
-        self.borrowed().progress_of(&state)
-    }
-
-    fn borrowed(&self) -> Launch<'_> {
-        let QueuedLaunch { shared, context, sized, order, runtime_blocks, waiting } = self;
-        Launch { shared, context, sized, order, runtime_blocks, waiting }
-    }
-}
-
-impl Task for QueuedLaunch {
-    fn poll(&self, effort: Effort) -> TaskState {
-        match self.advance(effort) {
-            Ok(false) => TaskState::Pending,
-            Ok(true) => TaskState::Done(Ok(())),
-            Err(error) => TaskState::Done(Err(Arc::new(error))),
-        }
-    }
-}
-
 /// Gives a launch up if working on it panics, as the program's logger may: peers would go on using its buffers, which the caller
 /// has back then.
 struct GivesUp<'l, 'a>(&'l Launch<'a>);
 
 impl Drop for GivesUp<'_, '_> {
     fn drop(&mut self) {
-        let launch = self.0;
-        let (running, doing) = {
-            let mut state = launch.context.state();
-            let doing = launch.doing(&state);
-            (state.active.take_if(|active| active.seq == launch.order.seq), doing)
-        };
-        let reason = "a panic while a launch was worked on".to_owned();
-        let error = ExecutorError::Aborted { by: launch.shared.rank, reason, doing };
-        launch.give_up(running, &error);
+        self.0.abandon("a panic while a launch was worked on");
     }
 }
 

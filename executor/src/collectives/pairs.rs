@@ -8,7 +8,7 @@ use crate::communicator::Communicator;
 pub(super) use crate::communicator::Way;
 use crate::error::ExecutorError;
 use crate::selection::order::panicked;
-use crate::sync::{lock, shielded};
+use crate::sync::{lock, not_done, or_panicked, shielded};
 use antiphon_hal::HalError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
@@ -255,20 +255,6 @@ fn have_turn(way: Way, turn: impl FnOnce(&Formed), formed: &Formed) {
 fn no_thread(error: std::io::Error) -> ExecutorError {
     let what = "start a thread for a pair of ranks; raise the limit on threads (`ulimit -u`)";
     HalError::System { what: what.to_owned(), source: error }.into()
-}
-
-/// Does what others wait for: a panic becomes the error of what could not be done.
-pub(super) fn or_panicked<T>(
-    what: &str,
-    work: impl FnOnce() -> Result<T, ExecutorError>,
-) -> Result<T, ExecutorError> {
-    catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|panic| Err(not_done(what, format!("it panicked: {}", panicked(&*panic)))))
-}
-
-fn not_done(what: &str, why: String) -> ExecutorError {
-    let source = std::io::Error::other(why);
-    HalError::System { what: what.to_owned(), source }.into()
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Transfers between two ranks: each direction of a pair is a communicator of its own, whose launches come in order.
 
 use super::group::Group;
-use super::pairs::or_panicked;
 use super::prepared::Prepared;
 use super::relay::{Arrival, Arrives, Awaited};
 use super::{Collectives, NOWHERE};
@@ -10,6 +9,7 @@ pub(super) use crate::communicator::{Direction, Purpose, Way};
 use crate::error::ExecutorError;
 use crate::executor::own_error;
 use crate::launch::QueuedLaunch;
+use crate::sync::or_panicked;
 use antiphon_hal::{Effort, HalError, Stream, Task, TaskState};
 use antiphon_plan::counts::Extent;
 use antiphon_types::DataType;

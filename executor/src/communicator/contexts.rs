@@ -230,6 +230,8 @@ mod tests {
             let buffers = [[0u32; 64]; 2];
             let [from, to] =
                 buffers.each_ref().map(|buffer| buffer.as_ptr().cast_mut().cast::<u8>());
+            // What nobody drives breaks the communicator once it is dropped.
+            let mut kept = Vec::new();
             for rank in &ranks {
                 let executor = Executor::new(rank);
                 let plan = executor.load(&plan(flushes)).unwrap();
@@ -246,6 +248,7 @@ mod tests {
                 assert!(Arc::ptr_eq(&again[0].context, &launches[sizes as usize - 1].context));
                 let first = Arc::ptr_eq(&again[1].context, &launches[0].context);
                 assert_eq!(first, contexts.1 == 0);
+                kept.extend(launches.into_iter().chain(again));
             }
         }
     }

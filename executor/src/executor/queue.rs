@@ -5,7 +5,7 @@ use crate::error::ExecutorError;
 use crate::launch::QueuedLaunch;
 use crate::sync::lock;
 use antiphon_hal::{Effort, HalError, Stream, Task};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 impl Executor {
     /// A call that somebody will drive, with its number and its context: that of a stream, or of blocking calls. All are
@@ -19,14 +19,9 @@ impl Executor {
         loop {
             let recent = self.recent(&mut recent, call, stream, None)?;
             if let Some(order) = self.order(recent, call) {
-                return Ok(QueuedLaunch {
-                    shared: Arc::clone(&self.communicator.shared),
-                    context: Arc::clone(&recent.context),
-                    sized: Arc::clone(&recent.sized),
-                    order,
-                    runtime_blocks: recent.runtime_blocks.clone(),
-                    waiting: Mutex::default(),
-                });
+                let shared = &self.communicator.shared;
+                let with = (&recent.context, &recent.sized);
+                return Ok(QueuedLaunch::new(shared, with, order, &recent.runtime_blocks));
             }
         }
     }

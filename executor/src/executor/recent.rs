@@ -7,6 +7,7 @@ use crate::launch::Order;
 use crate::plan_cache::{LoadedPlan, Sized};
 use crate::shared::arena::BlockBytes;
 use crate::shared::control::{CallType, RING};
+use crate::sync::{or_panicked, shielded};
 use antiphon_plan::counts::{Counts, Extent};
 use antiphon_plan::program::CallSizes;
 use antiphon_plan::recut::Told;
@@ -102,7 +103,8 @@ impl Executor {
                 if recent.len() >= RECENT {
                     recent.clear();
                 }
-                let met = self.meet(call.plan, shape).map_err(|error| {
+                let met = or_panicked("make a call's context", || self.meet(call.plan, shape));
+                let met = met.map_err(|error| {
                     // The failure was heard of while peers were told about the context.
                     if error.breaks_communicator() {
                         self.communicator.shared.fail(error.clone());
@@ -131,10 +133,13 @@ impl Executor {
         let chain = log.chain;
         // Also now and then, so that contexts let go of are freed though no new one is made.
         if count == 1 || seq.is_multiple_of(RING) {
-            let left = log.contexts.left(shared);
-            // Freeing their memory may take long, so the log is not held.
-            drop(log);
-            drop(left);
+            // The call has its number, by which others count on it.
+            shielded(|| {
+                let left = log.contexts.left(shared);
+                // Freeing their memory may take long, so the log is not held.
+                drop(log);
+                drop(left);
+            });
         }
         Some(Order {
             input: call.input,

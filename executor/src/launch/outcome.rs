@@ -382,6 +382,18 @@ impl Launch<'_> {
         Err(ExecutorError::Mismatch { rank, seq, own, peer, theirs })
     }
 
+    /// Gives the launch up for a reason of this rank's own: nobody will work on it.
+    #[cold]
+    pub(super) fn abandon(&self, reason: &str) {
+        let (running, doing) = {
+            let mut state = self.context.state();
+            let doing = self.doing(&state);
+            (state.active.take_if(|active| active.seq == self.order.seq), doing)
+        };
+        let (by, reason) = (self.shared.rank, reason.to_owned());
+        self.give_up(running, &ExecutorError::Aborted { by, reason, doing });
+    }
+
     /// After a failure: breaks the communicator, whatever the failure, as peers count on every launch that has a
     /// number; and keeps the caller's buffers until peers are out of them.
     #[cold]

@@ -217,6 +217,56 @@ fn a_launch_that_fails_keeps_its_buffers_from_peers_that_are_not_quiet() {
     }
 }
 
+/// As by a panic of who was to drive it: its peers would wait for it in vain.
+#[test]
+fn a_launch_that_is_dropped_before_its_end_fails_those_of_its_peers() {
+    for begins in [false, true] {
+        let (ranks, executor, plan) = two(signal("dropped"), Duration::from_secs(2));
+        let (input, mut output) = ([7; 4], [0; 4]);
+        let call = call(&plan, &input, &mut output);
+        let [waits, dropped] =
+            [&executor, &Executor::new(&ranks[1])].map(|rank| rank.queued(&call, Some(1)).unwrap());
+        if begins {
+            assert!(dropped.borrowed().begin(&mut dropped.context.state()).unwrap().is_none());
+        }
+        drop(dropped);
+        let error = loop {
+            match waits.advance(Effort::Wait) {
+                Ok(over) => assert!(!over, "begins: {begins}"),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, ExecutorError::Aborted { by: 1, .. }), "{error}");
+        assert!(error.to_string().contains("dropped before its end"), "{error}");
+    }
+}
+
+/// As the program's logger does. The call has no number then, so the peers' would meet another of this rank's.
+#[test]
+fn a_call_whose_making_panics_fails_and_the_peers_hear_of_it() {
+    let plan = put_over_a_port([0, 1]);
+    let options = Options::default().with_verification(false);
+    let [ranks, others] = [(); 2].map(|()| Communicator::in_process(2, &options).unwrap());
+    // So that what it needs is first looked for when it is called.
+    let plan = Executor::new(&others[0]).load(&plan).unwrap();
+    let (input, mut output) = ([7; 4], [0; 4]);
+    let executor = Executor::new(&ranks[0]);
+    let (tell, told) = std::sync::mpsc::channel();
+    let error = std::thread::scope(|scope| {
+        let calls = scope.spawn(|| {
+            crate::sync::logger::panics_at_anything(tell);
+            executor.queued(&call(&plan, &input, &mut output), Some(1)).map(drop).unwrap_err()
+        });
+        calls.join().unwrap()
+    });
+    let said = told.recv().unwrap();
+    assert!(said.contains("the wire to rank 1"), "{said}");
+    assert!(error.to_string().contains("it panicked: the disk is full"), "{error}");
+    while ranks[1].failure().is_none() {
+        std::thread::yield_now();
+    }
+}
+
 /// A program's logger may panic while the launch waits for that.
 #[test]
 fn a_launch_that_failed_keeps_its_buffers_also_if_it_cannot_say_so() {
