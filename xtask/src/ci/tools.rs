@@ -71,11 +71,7 @@ pub(super) const BROWSER: Tool = Tool {
     name: "Chromium",
     installable: true,
     packages: &[],
-    install: &[
-        "sh",
-        "-ec",
-        "(apt-get update -qq && apt-get install -y -qq chromium) >&2",
-    ],
+    install: &["sh", "-ec", "(apt-get update -qq && apt-get install -y -qq chromium) >&2"],
     probe: &["chromium", "--version"],
 };
 
