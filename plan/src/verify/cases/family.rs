@@ -167,10 +167,10 @@ impl<'a> Family<'a> {
         } else {
             strides.extend(slices.iter().map(|&units| self.at(units).0));
         }
-        // Empty buffers end waits for packets and for launches, which may have kept blocks that contend apart.
-        let empty = Stride { units: 0, unit: self.unit, element: 1 };
-        if contended && self.zero() && !strides.contains(&empty) {
-            strides.push(empty);
+        // Empty buffers end waits for packets and for launches, which may have kept blocks that contend apart, and pipelines do
+        // nothing. They come last: what plans compute shows at the first size.
+        if (contended || has_loops) && self.zero() {
+            strides.push(Stride { units: 0, unit: self.unit, element: 1 });
         }
         if strides.len() > MOST_GRIDS {
             cases.doubts.push(format!(

@@ -1,5 +1,5 @@
-//! Strides of plans with pipelines: at which of them windows end in different orders, and iterations number 0, 1, 2, 3 or
-//! as many as matter.
+//! Strides of plans with pipelines: at which of them windows end in different orders, and iterations number 1, 2, 3 or as many
+//! as matter.
 
 use super::family::{ELEMENTS, Family, Stride};
 use super::pipelines::Needed;
@@ -21,9 +21,6 @@ pub(super) fn all(
     strides: &mut Vec<Stride>,
     doubts: &mut Vec<String>,
 ) {
-    if family.zero() {
-        strides.push(Stride { units: 0, unit: family.unit, element: 1 });
-    }
     let shapes = Shapes::new(family, needed);
     let mut seen = BTreeSet::new();
     let mut units_seen = BTreeSet::new();

@@ -15,6 +15,7 @@ mod ports;
 mod randomness;
 mod relays;
 mod sums;
+mod windows;
 
 use super::{Fault, Options, Report, Verdict, verify};
 use crate::model::{ChunkRef, Collective, Op, OpKind, Plan};

@@ -30,8 +30,8 @@ fn real_plans_are_covered() {
         if name.contains("alltoall_pipeline") {
             let iterations: Vec<_> =
                 found.iter().map(|&(_, iterations)| iterations.unwrap()).collect();
-            assert_eq!(iterations, [0, 1, 2, 3, 6], "{name}");
-            assert!(found[1].0 <= window && found[2].0 <= 2 * window, "{name}");
+            assert_eq!(iterations, [1, 2, 3, 6, 0], "{name}");
+            assert!(found[0].0 <= window && found[1].0 <= 2 * window, "{name}");
         } else if name.contains("pipeline_test") {
             assert_eq!(found.len(), 5, "{name}: {found:?}");
         } else {
@@ -222,7 +222,7 @@ fn pipelines_run_no_time_and_up_to_as_often_as_matters() {
     let Cases { grids, doubts } = cases_of(&pipelined_exchange(1, 64));
     assert_eq!(doubts, Vec::<String>::new());
     let iterations: Vec<_> = outline(&grids).iter().map(|grid| grid.1.unwrap()).collect();
-    assert_eq!(iterations, [0, 1, 2, 3, 6]);
+    assert_eq!(iterations, [1, 2, 3, 6, 0]);
     // Twice as many chunks: windows also end in the second one.
     let Cases { grids, doubts } = cases_of(&pipelined_exchange(2, 64));
     assert_eq!(doubts, Vec::<String>::new());
