@@ -8,7 +8,7 @@ use crate::model::Collective;
 use crate::program::{CallSizes, Layout, Program};
 use std::collections::BTreeSet;
 
-/// Most pieces of a runtime block.
+/// Most pieces of a runtime block, or of a buffer that is one chunk.
 const MOST_PIECES: u64 = 1 << 16;
 
 /// Most windows of all pipelines at the one size that is looked at.
@@ -54,7 +54,8 @@ pub(super) fn runtime(layout: &Layout) -> Cases {
 /// Chunks of all moves up to which a plan is looked at at a concrete size.
 const MOST_CHUNKS: u64 = 1 << 22;
 
-/// Plans without canonical sizes: one valid size, to find faults at, and the doubt. All of a buffer is one chunk.
+/// Plans without canonical sizes: one valid size, to find faults at, and the doubt. All of a buffer is one chunk, in equal
+/// pieces.
 pub(super) fn concrete(layout: &Layout, doubt: String) -> Cases {
     // A move may come to a piece for each chunk.
     let ranks = &layout.geometry.ranks;
@@ -80,11 +81,19 @@ pub(super) fn concrete(layout: &Layout, doubt: String) -> Cases {
         }
         let scratch = programs.iter().map(|program| program.scratch_bytes).max().unwrap_or(0);
         let stride = sizes.input.checked_add(sizes.output)?.max(scratch).max(1);
-        let mut cuts = vec![0, sizes.input, sizes.output, stride];
-        boundaries(layout, &programs, |position| cuts.push(position));
-        cuts.sort_unstable();
-        cuts.dedup();
-        Some(Grid { sizes, valid: true, programs, stride, cuts })
+        // Every piece is as long as the others, so that both sides of each move, and all blocks of a buffer, are cut alike.
+        let mut piece = [sizes.input, sizes.output].into_iter().fold(stride, gcd);
+        boundaries(layout, &programs, |position| piece = gcd(piece, position));
+        let blocks = [sizes.input, sizes.output].map(|bytes| bytes / layout.ranks.len() as u64);
+        let piece = blocks.into_iter().fold(piece, gcd);
+        let cuts = (0..=stride / piece).map(|number| number * piece);
+        (stride / piece <= MOST_PIECES).then(|| Grid {
+            sizes,
+            valid: true,
+            programs,
+            stride,
+            cuts: cuts.collect(),
+        })
     });
     Cases { grids: grid.into_iter().collect(), doubts: vec![doubt] }
 }

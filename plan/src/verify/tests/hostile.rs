@@ -65,6 +65,27 @@ fn plans_without_a_size_at_which_chunks_are_equal_are_not_refuted_for_it() {
     }
 }
 
+/// With a chunk more that nobody uses, inputs are not cut where the blocks of outputs are.
+#[test]
+fn plans_without_a_size_at_which_chunks_are_equal_are_judged_by_whole_pieces() {
+    let more = |mut plan: Plan, side: usize| {
+        for gpu in &mut plan.gpus {
+            *[&mut gpu.input_chunks, &mut gpu.output_chunks][side] += 1;
+        }
+        plan
+    };
+    let mut wrong = more(allgather(2, 2, true), 0);
+    wrong.gpus[0].threadblocks[0].ops.retain(|op| op.kind != OpKind::Copy);
+    expect(&[
+        ("all", more(allgather(2, 2, true), 0), "not proven"),
+        ("each", more(allgather(2, 3, false), 0), "not proven"),
+        ("of three", more(allgather(3, 2, true), 0), "not proven"),
+        ("blocks", more(alltoall(2, 3, false), 1), "not proven"),
+        ("sums", more(reduce_scatter(2, 2, false), 1), "not proven"),
+        ("wrong", wrong, "wrong"),
+    ]);
+}
+
 #[test]
 fn plans_that_touch_more_memory_than_allowed_are_given_up() {
     for plan in [allgather(2, 2, true), packet_allreduce(), allreduce(3, 1, true)] {
