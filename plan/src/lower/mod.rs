@@ -26,7 +26,7 @@ mod tests;
 pub use error::{LowerError, Site};
 pub(crate) use layout::site_of;
 pub(crate) use ranges::slice_start;
-pub(crate) use sizes::message_side;
+pub(crate) use sizes::{message_side, ties};
 
 use crate::model::{ChannelType, Plan};
 use crate::program::{Layout, Span};

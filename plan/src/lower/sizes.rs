@@ -123,6 +123,11 @@ fn parts(collective: &Collective, ranks: u64) -> Option<[u64; 2]> {
     }
 }
 
+/// Whether the collective ties the size of the output to that of the input, so that blocks of both are equally long.
+pub(crate) fn ties(collective: &Collective) -> bool {
+    parts(collective, 1).is_some()
+}
+
 /// The buffer whose size is that of the message: 0 for the input, 1 for the output.
 pub(crate) fn message_side(collective: &Collective) -> usize {
     usize::from(matches!(collective, Collective::AllGather | Collective::Gather))

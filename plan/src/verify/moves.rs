@@ -3,6 +3,7 @@
 use super::clock::{Clock, Epoch, Handed};
 use super::lineage::Lineage;
 use super::shadow::{RAW, Shadow, StepTouch, Toucher};
+use super::space::Reach;
 use super::state::{Block, CellAt, Event, Found, Proxy, Wait};
 use super::values::How;
 use super::walk::Walk;
@@ -74,10 +75,10 @@ enum By {
 /// Which chunks of blocks a move takes at one cell of each side.
 #[derive(Clone, Copy, Default)]
 struct Chunks {
-    /// The last one that it takes itself.
-    own: u32,
-    /// The last one that what it moves came through.
-    through: u32,
+    /// The last ones that it takes itself.
+    own: Reach,
+    /// The last ones that what it moves came through.
+    through: Reach,
 }
 
 impl Chunks {
@@ -86,18 +87,19 @@ impl Chunks {
         shadow: &mut Shadow<'_>,
         [sources, destinations]: [&[Side]; 2],
         offset: u32,
-        chunk: impl Fn(&Side) -> u32,
+        chunk: impl Fn(&Side) -> (usize, u32),
     ) -> Self {
         let clipped = sources.iter().chain(destinations).filter(|side| is_clipped(side));
-        let chunks = clipped.map(chunk).map(|chunk| (chunk, chunk));
-        let ends = chunks.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
-        let mut own = 0;
-        if let Some((first, last)) = ends {
-            shadow.meet(first, last);
-            own = last;
+        let (mut first, mut own) = ([u32::MAX; 2], Reach::default());
+        for (kind, chunk) in clipped.map(chunk) {
+            first[kind] = chunk.min(first[kind]);
+            own = own.max(Reach::of((kind, chunk)));
+        }
+        for (kind, (first, last)) in first.into_iter().zip(own.0).enumerate() {
+            shadow.meet(kind, first, last);
         }
         let from = sources.iter().map(|side| shadow.through(side.cells.start + offset));
-        Chunks { own, through: from.fold(own, u32::max) }
+        Chunks { own, through: from.fold(own, Reach::max) }
     }
 }
 
@@ -240,9 +242,8 @@ impl Walk<'_> {
                 }
                 arguments.clear();
                 made_from.clear();
-                let chunk = |side: &Side| {
-                    space.index(side.rank, side.area, launch, side.cells.start + offset)
-                };
+                let chunk =
+                    |side: &Side| space.index(side.rank, side.area, side.cells.start + offset);
                 let Chunks { own: own_chunk, through } = match space.clips {
                     true => Chunks::met(shadow, [sources, destinations], offset, chunk),
                     false => Chunks::default(),

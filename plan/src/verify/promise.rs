@@ -1,6 +1,7 @@
 //! What a collective promises about every cell of every output, and whether a run kept it.
 
 use super::report::{About, Note};
+use super::space::Reach;
 use super::state::Mismatch;
 use super::values::{Leaves, Odd, Origin, ValueId, Values};
 use super::walk::Walk;
@@ -162,9 +163,10 @@ impl Walk<'_> {
             if let (&Some(&through), Wanted::One { cell: of, .. } | Wanted::All { cell: of }) =
                 (&self.through.get(cell as usize), wanted)
             {
-                let own = self.space.chunk(rank, Area::Output, cell);
                 // The promise only binds at sizes that have both this chunk of the output and that chunk of the input.
-                self.shadow.rely(own.max(self.space.chunk(rank, Area::Input, of)), through);
+                let both = [(Area::Output, cell), (Area::Input, of)];
+                let [own, of] = both.map(|(area, at)| Reach::of(self.space.chunk(rank, area, at)));
+                self.shadow.rely(own.max(of), through);
             }
             let known =
                 wanted != Wanted::Anything && self.kept.get(&value) == Some(&(wanted, launch));
@@ -186,11 +188,10 @@ impl Walk<'_> {
         }
     }
 
-    /// The highest of the chunk numbers of an output cell and of the input chunks that it is promised; `None` if it is promised
-    /// nothing.
-    fn latest(&self, promise: &PostCondition, (rank, cell): (u32, u32)) -> Option<u32> {
+    /// The last chunks of an output cell and of the inputs that it is promised; `None` if it is promised nothing.
+    fn latest(&self, promise: &PostCondition, (rank, cell): (u32, u32)) -> Option<Reach> {
         let per_chunk = self.space.per_chunk().max(1);
-        let own = self.space.chunk(rank, Area::Output, cell);
+        let own = Reach::of(self.space.chunk(rank, Area::Output, cell));
         let chunks = match promise.wanted(rank as usize, (cell / per_chunk) as usize) {
             postcondition::Wanted::Anything => return None,
             postcondition::Wanted::Chunks(chunks) => chunks,
@@ -198,9 +199,10 @@ impl Walk<'_> {
         let of = |&(origin, chunk): &(_, _)| {
             let (origin, chunk) = (u32::try_from(origin).ok()?, u32::try_from(chunk).ok()?);
             let known = (origin as usize) < self.ranks.len();
-            known.then(|| self.space.chunk(origin, Area::Input, chunk.saturating_mul(per_chunk)))
+            let at = chunk.saturating_mul(per_chunk);
+            known.then(|| Reach::of(self.space.chunk(origin, Area::Input, at)))
         };
-        Some(chunks.iter().filter_map(of).fold(own, u32::max))
+        Some(chunks.iter().filter_map(of).fold(own, Reach::max))
     }
 
     /// Whether a cell of a rank's output holds what a promise of the caller's says; if so, whether it took something twice.

@@ -7,6 +7,7 @@
 
 use super::clock::{Clock, Epoch};
 use super::lineage::{Lineage, Written};
+use super::space::Reach;
 use super::values::ValueId;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -23,8 +24,8 @@ pub(super) struct Toucher<'a> {
     pub entry: Option<&'a Clock>,
     /// The cells that a write was made from; those that are no packets are marked with [`RAW`].
     pub made_from: &'a [u32],
-    /// The last chunk of a block that the touch takes; for a write, the last one that its value came through.
-    pub through: u32,
+    /// The last chunks of blocks that the touch takes; for a write, the last ones that its value came through.
+    pub through: Reach,
 }
 
 impl Toucher<'_> {
@@ -70,9 +71,9 @@ struct Cell {
     launch: u32,
     /// Position in `more`, plus 1.
     more: u32,
-    /// The last chunk of a block that the value came through, over all its writers: at sizes at which that chunk is not full,
+    /// The last chunks of blocks that the value came through, over all its writers: at sizes at which such a chunk is not full,
     /// some bytes of the value may not have come.
-    through: u32,
+    through: Reach,
     /// The last to read and the first to write the value before; others are in `more`.
     before: [Epoch; 2],
 }
@@ -100,10 +101,10 @@ pub(super) struct Shadow<'a> {
     pub shared: bool,
     /// Packets that were replaced in their own launch by one with an old flag, and that launch.
     replaced: HashMap<u32, u32>,
-    /// Pairs of chunks of a block: the first relies on what came through the second, which is a later one.
-    detours: BTreeSet<[u32; 2]>,
+    /// By kind of block, pairs of chunks: the first relies on what came through the second, which is a later one.
+    detours: [BTreeSet<[u32; 2]>; 2],
     /// Likewise, where one move takes both: sizes at which they are not equally long are refused.
-    refused: BTreeSet<[u32; 2]>,
+    refused: [BTreeSet<[u32; 2]>; 2],
 }
 
 impl<'a> Shadow<'a> {
@@ -114,42 +115,46 @@ impl<'a> Shadow<'a> {
         let made_from = vec![(0, 0); if noted { cells as usize } else { 0 }];
         let cells = (0..cells).map(cell).collect();
         let (more, sources, replaced) = (Vec::new(), Vec::new(), HashMap::new());
-        let (shared, detours, refused) = (false, BTreeSet::new(), BTreeSet::new());
+        let (shared, detours, refused) = (false, Default::default(), Default::default());
         Shadow { cells, more, made_from, sources, lineage, shared, replaced, detours, refused }
     }
 
     /// A chunk of a block that relies on bytes which came through a later one, and that one, where calls may have sizes at which the
     /// later one is shorter.
     pub fn detour(&self) -> Option<[u32; 2]> {
-        // `full` is the number of full chunks that each block has at some sizes.
-        let is_refused =
-            |full: u32| self.refused.iter().any(|&[chunk, later]| chunk < full && full <= later);
-        let mut detours = self.detours.iter().copied();
-        detours.find(|&[chunk, later]| (chunk + 1..=later).any(|full| !is_refused(full)))
+        self.detours.iter().zip(&self.refused).find_map(|(detours, refused)| {
+            // `full` is the number of full chunks that each block has at some sizes.
+            let is_refused =
+                |full: u32| refused.iter().any(|&[chunk, later]| chunk < full && full <= later);
+            let mut detours = detours.iter().copied();
+            detours.find(|&[chunk, later]| (chunk + 1..=later).any(|full| !is_refused(full)))
+        })
     }
 
-    /// The last chunk of a block that what a cell holds came through.
+    /// The last chunks of blocks that what a cell holds came through.
     #[inline]
-    pub fn through(&self, cell: u32) -> u32 {
+    pub fn through(&self, cell: u32) -> Reach {
         self.cells[cell as usize].through
     }
 
-    /// Says through which chunk what a cell holds came.
-    pub fn set_through(&mut self, cell: u32, chunk: u32) {
-        self.cells[cell as usize].through = chunk;
+    /// Says through which chunks what a cell holds came.
+    pub fn set_through(&mut self, cell: u32, chunks: Reach) {
+        self.cells[cell as usize].through = chunks;
     }
 
-    /// Notes that something of a chunk of a block relies on what came through another chunk.
-    pub fn rely(&mut self, chunk: u32, through: u32) {
-        if through > chunk {
-            self.detours.insert([chunk, through]);
+    /// Notes that something of some chunks of blocks relies on what came through others.
+    pub fn rely(&mut self, Reach(chunks): Reach, Reach(through): Reach) {
+        for (kind, detours) in self.detours.iter_mut().enumerate() {
+            if through[kind] > chunks[kind] {
+                detours.insert([chunks[kind], through[kind]]);
+            }
         }
     }
 
-    /// One move takes bytes of these chunks, of which there may be several.
-    pub fn meet(&mut self, first: u32, last: u32) {
+    /// One move takes bytes of these chunks of blocks of a kind, of which there may be several.
+    pub fn meet(&mut self, kind: usize, first: u32, last: u32) {
         if last > first {
-            self.refused.insert([first, last]);
+            self.refused[kind].insert([first, last]);
         }
     }
 

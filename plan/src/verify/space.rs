@@ -1,6 +1,7 @@
 //! The memory of all ranks, cut into cells that every access covers wholly or not at all.
 
 use super::cases::Grid;
+use crate::lower::ties;
 use crate::program::{Area, Layout};
 use crate::schedule::Case;
 use std::ops::Range;
@@ -17,6 +18,25 @@ fn per_block(layout: &Layout, rank: u32) -> Option<[u32; 2]> {
     Some([u32::try_from(input).ok()?, u32::try_from(output).ok()?])
 }
 
+/// Chunks of blocks that something relies on: the last of each kind of block. Blocks of one kind are equally long at every size:
+/// those of all inputs, and those of all outputs. Where the collective ties the one to the other, all are of the first kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reach(pub [u32; 2]);
+
+impl Reach {
+    /// That of a chunk of a block of this kind.
+    pub fn of((kind, chunk): (usize, u32)) -> Self {
+        let mut reach = Reach::default();
+        reach.0[kind] = chunk;
+        reach
+    }
+
+    /// What either relies on.
+    pub fn max(self, other: Self) -> Self {
+        Reach([0, 1].map(|kind| self.0[kind].max(other.0[kind])))
+    }
+}
+
 /// Where every byte range is among the cells.
 #[derive(Debug)]
 pub(super) struct Space {
@@ -24,6 +44,8 @@ pub(super) struct Space {
     cuts: Vec<u64>,
     ranks: Vec<RankSpace>,
     double_scratch: bool,
+    /// Whether blocks of inputs and outputs are of one kind.
+    tied: bool,
     /// Number of cells in all.
     pub cells: u32,
     /// Some block has several chunks, of which the last may be shorter than the others, or empty, at other sizes.
@@ -106,27 +128,23 @@ impl Space {
             cuts,
             ranks,
             double_scratch: layout.double_scratch,
+            tied: ties(&layout.collective),
             cells: next,
             clips,
         })
     }
 
-    /// Which chunk of its block a cell of an area is in, in a launch. At sizes at which not all chunks are full, its bytes are there
-    /// only if those of the chunks before it are. 0 where they always are.
-    pub fn index(&self, rank: u32, area: Area, launch: u32, cell: u32) -> u32 {
-        match area {
-            Area::Input | Area::Output => {
-                self.chunk(rank, area, cell - self.first(rank, area, launch))
-            }
-            Area::Scratch | Area::Packets => 0,
-        }
+    /// Which chunk of its block a cell of an input or output is in, and the kind of the block. At sizes at which not all chunks are
+    /// full, its bytes are there only if those of the chunks before it are.
+    pub fn index(&self, rank: u32, area: Area, cell: u32) -> (usize, u32) {
+        self.chunk(rank, area, cell - self.first(rank, area, 1))
     }
 
-    /// The same for a cell of an input or output that is counted from the first.
-    pub fn chunk(&self, rank: u32, area: Area, cell: u32) -> u32 {
+    /// The same for a cell that is counted from the first.
+    pub fn chunk(&self, rank: u32, area: Area, cell: u32) -> (usize, u32) {
         let side = usize::from(area == Area::Output);
         let chunk = cell / self.per_chunk().max(1);
-        chunk % self.ranks[rank as usize].per_block[side]
+        (side * usize::from(!self.tied), chunk % self.ranks[rank as usize].per_block[side])
     }
 
     /// The cells of `len` bytes at `offset` of an area, in the half that a launch uses.

@@ -8,7 +8,7 @@
 use super::clock::{Clock, Epoch, Handed};
 use super::lineage::Lineage;
 use super::shadow::{Shadow, StepTouch, Toucher};
-use super::space::Space;
+use super::space::{Reach, Space};
 use super::state::{
     Block, CellAt, End, Event, Found, Mismatch, Object, Proxy, Rank, Script, Setting, Wait,
 };
@@ -59,8 +59,8 @@ pub(super) struct Walk<'a> {
     pub(super) kept: HashMap<u32, (super::promise::Wanted, u32)>,
     /// By rank, the values of its output after its latest launch.
     pub outputs: Vec<Vec<u32>>,
-    /// For the rank whose outputs are looked at, the last chunk of a block that each cell came through; empty if all are whole.
-    pub(super) through: Vec<u32>,
+    /// For the rank whose outputs are looked at, the last chunks of blocks that each cell came through; empty if all are whole.
+    pub(super) through: Vec<Reach>,
     /// By actor.
     pub log: Vec<Vec<Event>>,
     /// When blocks came to what they contend for, in order; where a log is kept.
@@ -320,19 +320,19 @@ impl<'a> Walk<'a> {
     /// The user's input before the first launch.
     fn first_input(&mut self, rank: u32) {
         for cell in self.space.output(rank) {
-            self.shadow.set_through(cell, self.space.index(rank, Area::Output, 1, cell));
+            self.shadow.set_through(cell, Reach::of(self.space.index(rank, Area::Output, cell)));
         }
         let value = self.values.input(rank, 1);
         for (offset, cell) in (0..).zip(self.space.input(rank)) {
             self.shadow.place(cell, value + offset);
-            self.shadow.set_through(cell, self.space.index(rank, Area::Input, 1, cell));
+            self.shadow.set_through(cell, Reach::of(self.space.index(rank, Area::Input, cell)));
         }
     }
 
     /// Between two launches the user reads the output, does with it what they like, and rewrites the input.
     fn user(&mut self, rank: u32, next: u32, step: Epoch, clock: &Clock) {
         let (met, entry, made_from) = (step.count - 1, None, &[][..]);
-        let toucher = Toucher { step, clock, met, entry, made_from, through: 0 };
+        let toucher = Toucher { step, clock, met, entry, made_from, through: Reach::default() };
         let output = self.space.output(rank);
         self.touched += (2 * output.len() + self.space.input(rank).len()) as u64;
         let mut values = std::mem::take(&mut self.outputs[rank as usize]);
@@ -346,7 +346,7 @@ impl<'a> Walk<'a> {
             if !self.setting.user_acts {
                 continue;
             }
-            let through = self.space.index(rank, Area::Output, 1, cell);
+            let through = Reach::of(self.space.index(rank, Area::Output, cell));
             if let Some(earlier) = self.shadow.read(cell, &Toucher { through, ..toucher }) {
                 let place = CellAt { owner: rank, area: Area::Output, cell: offset };
                 self.note_conflict(Found { earlier, later: StepTouch::read(step), place }, clock);
@@ -359,7 +359,7 @@ impl<'a> Walk<'a> {
         }
         for (offset, cell) in (0..).zip(output) {
             let value = self.values.left(cell, next - 1);
-            let through = self.space.index(rank, Area::Output, 1, cell);
+            let through = Reach::of(self.space.index(rank, Area::Output, cell));
             let toucher = Toucher { through, ..toucher };
             if let Some(earlier) = self.shadow.write(cell, value, &toucher) {
                 let place = CellAt { owner: rank, area: Area::Output, cell: offset };
@@ -368,7 +368,7 @@ impl<'a> Walk<'a> {
         }
         let value = self.values.input(rank, next);
         for (offset, cell) in (0..).zip(self.space.input(rank)) {
-            let through = self.space.index(rank, Area::Input, 1, cell);
+            let through = Reach::of(self.space.index(rank, Area::Input, cell));
             let toucher = Toucher { through, ..toucher };
             if let Some(earlier) = self.shadow.write(cell, value + offset, &toucher) {
                 let place = CellAt { owner: rank, area: Area::Input, cell: offset };

@@ -1,7 +1,7 @@
 //! Canonical sizes: those at which every chunk of every buffer is exactly one stride.
 
 use super::{Cases, Grid, pipelines, slices, strides};
-use crate::lower::{LowerError, message_side};
+use crate::lower::{LowerError, message_side, ties};
 use crate::model::Collective;
 use crate::program::{CallSizes, Instruction, Layout, Program};
 
@@ -49,14 +49,7 @@ impl<'a> Family<'a> {
 
     /// Whether nothing says how long an output is for an input.
     fn is_free(&self) -> bool {
-        matches!(
-            self.layout.collective,
-            Collective::AllToAllV
-                | Collective::AllGatherV
-                | Collective::SendRecv
-                | Collective::Test
-                | Collective::Other(_)
-        )
+        !ties(&self.layout.collective)
     }
 
     /// Pipelines have as many iterations as chunks are long, which must be so on all ranks alike.

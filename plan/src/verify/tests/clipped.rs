@@ -130,3 +130,42 @@ fn a_write_that_is_not_there_at_some_sizes_excuses_nothing() {
     };
     expect(&[("by its own", plan(0), "proven"), ("by another", plan(1), "not proven")]);
 }
+
+/// Where nothing ties the size of outputs to that of inputs, a chunk of the one may be short where all of the other are full.
+#[test]
+fn chunks_of_outputs_are_not_there_because_those_of_inputs_are() {
+    use crate::postcondition::{PostCondition, Wanted};
+    let through = |detour: u64| {
+        let copy = |from: ChunkRef, to: ChunkRef| data(OpKind::Copy, &[from], &[to]);
+        let zero = vec![
+            data(OpKind::Put, &[local(Input, 3, 1)], &[remote(0, 1, Scratch, 0, 1)]),
+            nop(),
+            sync(OpKind::Signal, &[0]),
+            sync(OpKind::Wait, &[0]),
+        ];
+        let one = vec![
+            sync(OpKind::Wait, &[0]),
+            nop(),
+            copy(local(Scratch, 0, 1), local(Output, detour, 1)),
+            nop(),
+            copy(local(Output, detour, 1), local(Scratch, 1, 1)),
+            nop(),
+            copy(local(Scratch, 1, 1), local(Output, 1, 1)),
+            nop(),
+            sync(OpKind::Signal, &[0]),
+        ];
+        pair([4, 4, 2], &[&[zero], &[one]])
+    };
+    let promise = PostCondition::custom(2, 4, |rank, chunk| match (rank, chunk) {
+        (1, 1) => Wanted::Chunks(vec![(0, 3)]),
+        _ => Wanted::Anything,
+    });
+    let sizes = CallSizes { input: 64, output: 36, element: 4, strict: false };
+    for (detour, expected) in [(0, "proven"), (1, "proven"), (2, "not proven")] {
+        let plan = through(detour);
+        let layout = Layout::new(&plan).unwrap();
+        assert!((0..2).all(|rank| layout.program(rank, sizes).is_ok()));
+        let report = verify(&plan, &layout, Options { promise: Some(&promise), results: false });
+        assert_eq!(word(&report), expected, "through {detour}: {report}");
+    }
+}
