@@ -223,13 +223,15 @@ impl Machine<'_> {
             let at = self.rng.below(len as u32) as usize;
             let entry = self.pending(list)[at];
             let unit = self.code.units[entry.unit as usize];
+            let follows = self.before(list, at, &unit, entry.half).is_some();
             if let List::Lane(lane) = list {
                 let block = List::Block(lane / self.width);
-                if self.before(block, usize::MAX, &unit, entry.half).is_some() {
+                // What else is drained may have to follow something of the block's too.
+                if follows || self.before(block, usize::MAX, &unit, entry.half).is_some() {
                     self.drain(block);
                 }
             }
-            if self.before(list, at, &unit, entry.half).is_some() {
+            if follows {
                 // Never wrong: it is only more order than needed.
                 self.drain(list);
                 return;

@@ -58,3 +58,23 @@ fn impossible_calls_and_moments_are_errors_or_nothing() {
     let played = play(&layout, case(&plan, 64, 2), &schedule, &actors).unwrap();
     assert!(played.blocked.is_empty() && played.seen.iter().all(|seen| seen.read.is_empty()));
 }
+
+/// Rank 0 unpacks once more what it has unpacked, while it sums that: late stores of the same bytes are no fault.
+#[test]
+fn sums_read_what_was_there_before_their_own_block_met() {
+    use antiphon_plan::builder::ProgramBuilder;
+    use antiphon_plan::model::Collective;
+    let p = ProgramBuilder::new("again", Collective::AllReduce, 2);
+    let p = p.chunk_counts(1, 1).fuse(false).auto_sync(false).double_scratch(true);
+    let inboxes = [0, 1].map(|rank| (p.scratch(rank, 1), p.scratch(rank, 1)));
+    for me in 0..2 {
+        let (tb, (packets, bytes)) = (p.block(me), &inboxes[me]);
+        tb.put_packets(p.input(me).all(), inboxes[1 - me].0.all());
+        tb.unpack_packets(packets.all(), bytes.all());
+        tb.nop();
+        tb.unpack_packets(packets.all(), bytes.all());
+        tb.reduce(&[p.input(me).all(), bytes.all()], p.output(me).all());
+    }
+    let plan = p.build().unwrap();
+    assert_eq!(fault(&plan, 192, 2, 1000), None);
+}
