@@ -137,6 +137,11 @@ impl Walk<'_> {
         )
     }
 
+    /// The launch for which users wrote the inputs that a launch finds: the first, where they do not act in between.
+    fn given(&self, launch: u32) -> u32 {
+        if self.setting.user_acts { launch } else { 1 }
+    }
+
     /// Compares what the user of a rank has read after a launch with what the plan is to compute.
     pub(super) fn judge(&mut self, rank: u32, launch: u32) {
         if let Some(promise) = self.setting.promise {
@@ -145,7 +150,7 @@ impl Walk<'_> {
                 if let Some((&through, latest)) = self.through.get(cell as usize).zip(latest) {
                     self.shadow.rely(latest, through);
                 }
-                match self.keeps(promise, (rank, cell), launch, value) {
+                match self.keeps(promise, (rank, cell), self.given(launch), value) {
                     Some(repeats) => self.repeats |= repeats,
                     None => {
                         self.mismatches.push(Mismatch { rank, launch, cell, value });
@@ -258,7 +263,7 @@ impl Walk<'_> {
     /// What every output holds after the last launch of a run, in words: a note for each cell.
     pub(super) fn results(&self) -> Vec<Note> {
         const TOLD: usize = 4096;
-        let launch = self.setting.case.launches;
+        let launch = self.given(self.setting.case.launches);
         let mut notes = Vec::new();
         for (rank, output) in self.outputs.iter().enumerate() {
             for (cell, &value) in (0..).zip(output) {

@@ -171,6 +171,13 @@ fn a_promise_of_ones_own_is_proven_or_refuted() {
         let report = verify(&plan, &layout, options);
         assert_eq!(report.status(), status, "{report}");
         assert_eq!(matches!(report.verdict, Verdict::Refuted(_)), status == 1);
+        // Users of tests leave the input as it is between launches.
+        let test = Plan { collective: crate::model::Collective::Test, ..plan.clone() };
+        let layout = crate::program::Layout::new(&test).unwrap();
+        assert_eq!(verify(&test, &layout, options).status(), status);
+        let options = Options { results: true, promise: None };
+        let text = verify(&test, &layout, options).to_string();
+        assert!(text.contains("= bytes") && !text.contains("in launch 1"), "{text}");
     }
 }
 
