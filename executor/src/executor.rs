@@ -21,7 +21,6 @@ use antiphon_plan::LowerError;
 use antiphon_plan::counts::{Counts, CountsError, Fit};
 use antiphon_plan::model::Plan;
 use antiphon_plan::program::CallSizes;
-use antiphon_plan::schedule::{Case, Places};
 use antiphon_types::{DataType, ReduceOp};
 use std::sync::{Arc, Mutex};
 
@@ -158,15 +157,8 @@ impl<'a> Call<'a> {
 
     /// Whether buffers that share memory do so as calls in place have it.
     pub(crate) fn is_in_place(&self, rank: u32) -> bool {
-        let sizes = CallSizes {
-            input: self.input_bytes,
-            output: self.output_bytes,
-            element: 1,
-            strict: false,
-        };
-        let Places { input, output, .. } = Case { sizes, in_place: true, launches: 1 }.places(rank);
-        let apart = (self.output.addr() as u64).wrapping_sub(self.input.addr() as u64);
-        apart == output.wrapping_sub(input)
+        let behind = (self.output.addr() as u64).wrapping_sub(self.input.addr() as u64);
+        self.plan.layout().lies_in_place(rank, [self.input_bytes, self.output_bytes], behind)
     }
 
     /// Whether one of the buffers is nowhere.

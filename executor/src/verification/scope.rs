@@ -75,7 +75,7 @@ impl Scope {
                     call.output,
                     plan.name()
                 ),
-                allowed: "buffers that share no byte, or in place: the same memory, or the smaller as the rank's own block of the larger",
+                allowed: "buffers that share no byte, or in place: the same memory, or the smaller as the rank's own block of the larger; as long, where the collective ties no sizes, as the plan's numbers of chunks have it",
             });
         }
         let other = match (plan.layout().in_place, call.shares()) {

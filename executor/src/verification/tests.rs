@@ -471,24 +471,36 @@ fn buffers_that_share_bytes_do_so_as_calls_in_place_or_are_refused() {
     for verification in [true, false] {
         let ranks = pair(&options().with_verification(verification));
         let executor = Executor::new(&ranks[1]);
-        let loaded = executor.load(&crate::executor::tests::copy()).unwrap();
-        for ((input, sent), (output, received), fine) in [
-            ((0, 16), (16, 16), true),
-            ((16, 16), (0, 16), true),
-            ((0, 16), (0, 16), true),
+        // Of as many chunks of input and output, where the collective ties the sizes of neither.
+        let copy = |inputs, outputs| {
+            let program = ProgramBuilder::new("copy", Collective::SendRecv, 2);
+            let program = program.chunk_counts(inputs, outputs);
+            program.block(1).copy(program.input(1).chunk(0), program.output(1).chunk(0));
+            executor.load(&program.build().unwrap()).unwrap()
+        };
+        let [equal, gathers, scatters] = [copy(1, 1), copy(1, 2), copy(2, 1)];
+        for (loaded, (input, sent), (output, received), fine) in [
+            (&equal, (0, 16), (16, 16), true),
+            (&equal, (16, 16), (0, 16), true),
+            (&equal, (0, 16), (0, 16), true),
             // Rank 1 has the second block.
-            ((16, 16), (0, 32), true),
-            ((0, 32), (16, 16), true),
-            ((0, 16), (4, 16), false),
-            ((4, 16), (0, 16), false),
-            ((0, 16), (0, 32), false),
-            ((0, 32), (0, 16), false),
-            ((20, 16), (0, 32), false),
-            ((0, 0), (0, 16), true),
+            (&gathers, (16, 16), (0, 32), true),
+            (&scatters, (0, 32), (16, 16), true),
+            (&equal, (0, 16), (4, 16), false),
+            (&equal, (4, 16), (0, 16), false),
+            // At all sizes in place that are proven, the first chunks lie on each other.
+            (&equal, (16, 16), (0, 32), false),
+            (&equal, (0, 32), (16, 16), false),
+            (&equal, (0, 16), (0, 32), false),
+            (&equal, (0, 32), (0, 16), false),
+            (&gathers, (0, 16), (0, 32), false),
+            (&gathers, (0, 16), (0, 16), false),
+            (&gathers, (20, 16), (0, 32), false),
+            (&equal, (0, 0), (0, 16), true),
         ] {
             let from = (base.wrapping_add(input).cast_const(), sent);
             let to = (base.wrapping_add(output), received);
-            let checked = executor.check(&Call::new(&loaded, DataType::U32, from, to));
+            let checked = executor.check(&Call::new(loaded, DataType::U32, from, to));
             let what = format!("{sent} bytes at {input}, {received} at {output}: {checked:?}");
             assert_eq!(checked.is_ok(), fine || !verification, "{what}");
             let error = checked.err().map(|error| error.to_string()).unwrap_or_default();

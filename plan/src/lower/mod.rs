@@ -29,7 +29,8 @@ pub(crate) use ranges::slice_start;
 pub(crate) use sizes::{message_side, ties};
 
 use crate::model::{ChannelType, Plan};
-use crate::program::{Layout, Span};
+use crate::program::{CallSizes, Layout, Span};
+use crate::schedule::Case;
 
 /// What the second step needs to know of the plan's chunk references.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -126,6 +127,15 @@ impl Layout {
             port: first_port(plan),
             geometry: Geometry { rules, ranks: geometries, particular },
         })
+    }
+
+    /// Whether a rank's input and output of these many bytes, of which the output begins so many bytes behind the input (modulo
+    /// 2^64), lie as those of calls in place do, which is what is proven of such calls.
+    pub fn lies_in_place(&self, rank: u32, [input, output]: [u64; 2], behind: u64) -> bool {
+        let sizes = CallSizes { input, output, element: 1, strict: false };
+        let places = Case { sizes, in_place: true, launches: 1 }.places(rank);
+        behind == places.output.wrapping_sub(places.input)
+            && self.geometry.rules.keep_chunks(&self.collective, rank, [input, output])
     }
 }
 

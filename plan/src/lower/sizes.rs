@@ -201,6 +201,25 @@ impl SizeRules {
         shape.map_or([0; 2], |shape| shape.per_block)
     }
 
+    /// Whether a rank's input and output, which are those of a call in place, have the same chunks in common as at all other such
+    /// sizes. Where nothing ties the one size to the other, they have if they are to each other as the plan's numbers of chunks
+    /// are: a shorter one would be taken for a block of the longer one, and lie on other chunks of it.
+    pub(super) fn keep_chunks(
+        &self,
+        collective: &Collective,
+        rank: u32,
+        [input, output]: [u64; 2],
+    ) -> bool {
+        let shape = self.shape_of.get(rank as usize).map(|&shape| self.shapes[shape as usize]);
+        let [inputs, outputs] = shape.map_or([0; 2], |shape| shape.chunks);
+        if ties(collective) || inputs == 0 || outputs == 0 {
+            return true;
+        }
+        let proportional =
+            u128::from(input) * u128::from(outputs) == u128::from(output) * u128::from(inputs);
+        proportional && (inputs == outputs || input.is_multiple_of(inputs))
+    }
+
     /// What strides and slices of groups are multiples of, for elements of this many bytes.
     pub(crate) fn unit(&self, element: u64) -> Result<u64, LowerError> {
         let multiple = if self.packets { lcm(element, 8)? } else { element };
