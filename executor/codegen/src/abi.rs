@@ -206,8 +206,11 @@ device_struct! {
         shape: u64,
         /// Blocks of the launch that are over.
         finished: u32,
-        /// Nothing.
-        unused: u32,
+        /// Not 0 once the context is closed: blocks that begin from then on leave at once. The host writes it.
+        closed: u32,
+        /// Blocks of all launches that have begun so far. Each adds itself before it reads `closed`, and the host reads this after
+        /// it has written that: of each block either the host knows, or the block of the host.
+        entered: u64,
         /// What ranks of other nodes are told of even and of odd launches, while it is on its way. But for the counts.
         outgoing: [Descriptor; 2],
     }

@@ -9,7 +9,7 @@ mod world;
 // Cargo builds the driver's library for it.
 use antiphon_gpusim as _;
 
-use antiphon_codegen::abi::{FOREIGN, Link, RuntimeBlock, Where};
+use antiphon_codegen::abi::{ContextWords, FOREIGN, Link, RuntimeBlock, Where};
 use antiphon_codegen::interpret::interpreted;
 use antiphon_codegen::{Target, Variant, generate};
 use antiphon_plan::DataType;
@@ -17,6 +17,7 @@ use antiphon_plan::algorithms::{Shape, allreduce, alltoallv};
 use antiphon_plan::builder::ProgramBuilder;
 use antiphon_plan::model::Collective;
 use antiphon_plan::program::{CallSizes, Layout};
+use std::mem::offset_of;
 use std::time::{Duration, Instant};
 use support::Driver;
 use world::{Make, World, group, upload, zeroed};
@@ -92,6 +93,34 @@ fn a_launch_that_waits_in_vain_says_where_and_ends_when_it_is_told_to() {
     driver.write(world.stop, &[1_u32]);
     world.finish();
     assert_eq!(driver.read::<f32>(output, 1), [1.0], "the other block has done its part");
+}
+
+#[test]
+fn a_launch_that_begins_once_its_context_is_closed_leaves_at_once() {
+    let driver = Driver::start();
+    let p = ProgramBuilder::new("late", Collective::Test, 1).chunk_counts(1, 1);
+    for _ in 0..3 {
+        p.block(0).copy(p.input(0).all(), p.output(0).all());
+    }
+    let layout = Layout::new(&p.build().unwrap()).unwrap();
+    for make in [generate as Make, interpreted] {
+        let mut world = World::with(make, &driver, &layout, F32, sizes(64, 64));
+        let [input, output] = [1.0_f32, 2.0].map(|value| upload(&driver, &[value; 16]).0);
+        world.place(0, input, output);
+        let context = world.ranks[0].launch.context.0;
+        let word = |offset: usize| context + offset as u64;
+        driver.write(word(offset_of!(ContextWords, closed)), &[1_u32]);
+        world.start();
+        world.finish();
+        assert_eq!(driver.read::<f32>(output, 1), [2.0]);
+        assert_eq!(driver.read::<u64>(word(offset_of!(ContextWords, entered)), 1), [3]);
+        assert_eq!(world.over(0), 1, "whoever looks finds that nothing is under way");
+        driver.write(word(offset_of!(ContextWords, closed)), &[0_u32]);
+        world.start();
+        world.finish();
+        assert_eq!(driver.read::<f32>(output, 1), [1.0]);
+        assert_eq!(driver.read::<u64>(word(offset_of!(ContextWords, entered)), 1), [6]);
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! As on the host, channel counters, semaphores, barriers, scratch and packet flags are private to a context. What counts
 //! launches lies on the device, so that graphs that are replayed count as well.
 
+mod closed;
 mod ends;
 mod lists;
 mod own;
@@ -31,6 +32,8 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use closed::Closed;
+pub use closed::Closer;
 pub use ends::{Called, LaunchMarks};
 use lists::{Lists, lists, readers};
 use own::OwnTables;
@@ -82,6 +85,7 @@ pub struct Context {
     block_tables: Mutex<Vec<(u64, Arc<Words>)>>,
     /// Of everything of the launch that was submitted last: copies and a division follow its kernel.
     pub fate: Fate,
+    closed: Closed,
     /// The event behind the launch that was submitted last, or a later one, and the launch's number.
     followed: Mutex<Option<(Arc<dyn Event>, u64)>>,
     /// Comes behind each launch of the rank alone.
@@ -225,6 +229,7 @@ impl Context {
             sizes: Mutex::default(),
             block_tables: Mutex::default(),
             fate: Fate::default(),
+            closed: Closed::default(),
             followed: Mutex::default(),
             own_end: device.event()?,
             merged_end: device.event()?,
@@ -302,7 +307,7 @@ impl Context {
         };
         let silent = sized.silent(layout, self.rank);
         let contents = Contents { bytes: &image.bytes, places, silent };
-        let (over, whom) = (self.over(), (&gpu.pool, &gpu.upload));
+        let (over, whom) = (self.over(), (&gpu.pool, &*gpu.upload));
         let mut unused = Vec::new();
         let made = sizes::make(&self.sizes, sized.sizes(), contents, whom, (over, &mut unused));
         lock(&gpu.outgrown).append(&mut unused);

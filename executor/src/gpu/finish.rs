@@ -31,8 +31,11 @@ impl Gpu {
                 self.beside(shared, &mut looks, || self.tender.tend(shared, self));
                 asked = Instant::now();
             }
-            if shared.failed() && failed.get_or_insert_with(Instant::now).elapsed() >= QUIET_LIMIT {
-                break;
+            if shared.failed() {
+                self.close();
+                if failed.get_or_insert_with(Instant::now).elapsed() >= QUIET_LIMIT {
+                    break;
+                }
             }
             std::thread::sleep(PAUSE);
         }
@@ -70,6 +73,18 @@ impl Gpu {
             }
             asked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
+    }
+
+    /// After a stop: has launches that begin from now on leave at once, which is so a moment later.
+    fn close(&self) {
+        let closed = |context| self.closer.close(context, &self.upload, &self.peers);
+        self.contexts().iter().for_each(closed);
+    }
+
+    /// After a stop: whether a launch of this rank may still use buffers.
+    fn runs(&self) -> bool {
+        self.close();
+        self.contexts().iter().any(|context| context.runs())
     }
 
     /// After a stop: waits until no launch runs, and nothing is copied for one any more; whether that is so. Each ends by itself within

@@ -10,7 +10,7 @@
 
 use super::compiled::{Compiled, KernelKind};
 use super::context::Context;
-use super::submission::{Behind, LaunchTarget, Ready, Shape, may_launch};
+use super::submission::{Behind, LaunchTarget, Ready, Shape};
 use super::{Demand, Gpu, Recent};
 use crate::communicator::Shared;
 use crate::error::ExecutorError;
@@ -205,7 +205,7 @@ unsafe fn launch_merged(members: &[&Member<'_>]) -> Result<bool, ExecutorError> 
     }
     let launching = members[0].gpu.underway.launching();
     for member in members {
-        may_launch(member.shared, recorded)?;
+        member.shared.check()?;
     }
     // Nothing is refused from here on, so that either all are launched or none.
     for one in &mut prepared {

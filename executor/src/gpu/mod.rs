@@ -54,7 +54,7 @@ use antiphon_plan::recut::Told;
 use buffers::Borrowed;
 pub use coded_calls::CodedCallCheck;
 use compiled::{Compiled, KernelKind};
-use context::{Context, OnDevice};
+use context::{Closer, Context, OnDevice};
 use far::LinkMemory;
 use lane::OneLane;
 use local::Family;
@@ -170,7 +170,7 @@ pub struct Gpu {
     peers: Arc<Peers>,
     block_threads: Option<u32>,
     kernels: KernelForm,
-    upload: Upload,
+    upload: Arc<Upload>,
     slots: Arc<Mutex<Slots>>,
     groups: Mutex<groups::Groups>,
     /// Memory of the application, kept under the number by which peers know it; what was used last comes last.
@@ -200,6 +200,8 @@ pub struct Gpu {
     watching: Mutex<()>,
     /// Asks what became of launches that do not end.
     asker: Asker,
+    /// Closes contexts after a failure.
+    closer: Closer,
     tender: Tender,
     /// Frees what nobody uses any more.
     reaper: Reaper,
@@ -291,7 +293,7 @@ impl Gpu {
         }
         let underway = Underway::here();
         Ok(Gpu {
-            upload: Upload::new(&**device)?,
+            upload: Arc::new(Upload::new(&**device)?),
             device: Arc::clone(device),
             pool: Pool::new(device),
             peers: Arc::clone(peers),
@@ -313,6 +315,7 @@ impl Gpu {
             watch: OnceLock::new(),
             watching: Mutex::default(),
             asker: Asker::default(),
+            closer: Closer::default(),
             tender: Tender::default(),
             reaper: Reaper::new(&underway),
             underway,
@@ -468,11 +471,6 @@ impl Gpu {
 
     fn known(&self) -> MutexGuard<'_, HashMap<ContextKey, Arc<Context>>> {
         lock(&self.contexts)
-    }
-
-    /// Whether a launch of this rank is under way on the device.
-    fn runs(&self) -> bool {
-        self.contexts().iter().any(|context| context.runs())
     }
 
     /// Whether everything that was submitted is over.

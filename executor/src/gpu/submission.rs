@@ -81,12 +81,6 @@ pub struct Ready {
     awaited: Awaited,
 }
 
-/// Whether a launch that is ready may be put into its stream. Its making may have taken as long as the time limit: what it reads and
-/// writes of peers is their callers' again if the communicator has failed meanwhile.
-pub(super) fn may_launch(shared: &Shared, recorded: bool) -> Result<(), ExecutorError> {
-    if recorded { Ok(()) } else { shared.check() }
-}
-
 impl Gpu {
     /// Launches a call on a stream.
     ///
@@ -112,7 +106,8 @@ impl Gpu {
             lane.enter(target).map_err(lacking)?;
         }
         let launching = self.underway.launching();
-        may_launch(shared, ready.recorded)?;
+        // Its making may have taken as long as the time limit, and its context may have come too late to be closed after a failure.
+        shared.check()?;
         let number = self.number(shared, recent, call, ready.recorded);
         let launch = self.kernel_parameter(shared, recent, &ready, number);
         let sent = (&ready.buffers, stream);

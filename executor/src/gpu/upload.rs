@@ -27,11 +27,20 @@ impl Upload {
 
     /// Copies `bytes` to the start of `memory`, which is at least as long and nobody else uses now.
     pub fn copy(&self, memory: &dyn Memory, bytes: &[u8]) -> Result<(), HalError> {
+        // SAFETY: the memory is at least as long as `bytes`, and nobody else's now.
+        unsafe { self.write(memory.address(), bytes) }
+    }
+
+    /// Copies `bytes` to an address of the device.
+    ///
+    /// # Safety
+    /// The range is mapped, and lives for the call. Who else touches it meanwhile expects that.
+    pub unsafe fn write(&self, to: *mut u8, bytes: &[u8]) -> Result<(), HalError> {
         let piece = lock(&self.piece);
         for (number, part) in bytes.chunks(PIECE as usize).enumerate() {
-            let there = memory.address().wrapping_add(number * PIECE as usize);
+            let there = to.wrapping_add(number * PIECE as usize);
             // SAFETY: the piece is `PIECE` bytes long, this thread holds its lock, and the copy before this one is over.
-            // The memory is at least as long as `bytes`, and nobody else's now.
+            // The range is the caller's.
             unsafe {
                 std::ptr::copy_nonoverlapping(part.as_ptr(), piece.address(), part.len());
                 let _ = self.stream.copy(there, piece.address(), part.len() as u64)?;

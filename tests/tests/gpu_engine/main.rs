@@ -16,6 +16,7 @@ mod grouped;
 mod groups;
 mod handed;
 mod heard;
+mod held;
 mod hosts;
 mod islands;
 mod lane;

@@ -290,6 +290,12 @@ AP_INLINE void fetch_tables(const Launch &l, const BlockEntry &b) {
     state().offsets = fit ? (u64)offsets_to - r.first_offset * sizeof(u64) : l.offsets;
 }
 
+// Says that the block has begun; whether the context was closed before. The second access follows the first since the block goes by
+// what that has found, which is never all ones.
+AP_INLINE bool enters_closed(ContextWords *context) {
+    return fetch_add_relaxed(&context->entered, 1) == ~0ull || load_word(&context->closed) != 0;
+}
+
 // Every thread of the block calls it first; false if the launch shall not run.
 AP_INLINE bool begin(const Launch &l, const BlockEntry &b) {
     if (AP_THREAD() == 0) {
@@ -315,6 +321,9 @@ AP_INLINE bool begin(const Launch &l, const BlockEntry &b) {
     const u32 *peers = numbers(l.peers) + b.peers;
     const u32 entry = last < b.peer_count ? peers[last] : 0;
     AP_SYNC();
+    // Before anything of a peer's is touched. By a thread that has nothing to look for, in blocks of the usual size: it takes two ways
+    // to the device's memory, as the others' looks do.
+    if (AP_THREAD() == AP_THREADS() / 2 && enters_closed(context_of(l))) end_early();
     const bool other = state().last != 0;
     const u64 least = state().number - (other ? 1 : 2);
     if (other || state().number > 2) {

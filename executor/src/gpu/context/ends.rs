@@ -147,11 +147,6 @@ impl Context {
         self.pinned_word(self.pinned_shape.marks + at as u64)
     }
 
-    /// Whether a launch has begun and not ended, and still may.
-    pub fn runs(&self) -> bool {
-        !self.marks().is_quiet() && self.fate.lost().is_none()
-    }
-
     /// Whether nothing of the context is under way: no launch that was given to a stream, and no replay that has begun.
     pub fn is_idle(&self) -> bool {
         if self.fate.lost().is_some() {

@@ -1,0 +1,148 @@
+//! Launches that other work of their streams keeps from beginning until after a failure: they touch nothing that callers have back.
+
+use crate::coded::recordable;
+use crate::copies::{read, write};
+use crate::{PATIENCE, backend, on_simulator, on_threads, options};
+use antiphon::DataType;
+use antiphon::executor::hal::{Memory, Stream};
+use antiphon::executor::{Call, Communicator, Executor, ExecutorError, KernelForm, LoadedPlan};
+use antiphon::plan::builder::ProgramBuilder;
+use antiphon::plan::model::{Collective, Plan};
+use antiphon_tests::recorder::Recorder;
+use std::sync::{Arc, Barrier};
+use std::time::Instant;
+
+const ELEMENTS: usize = 64;
+const BYTES: u64 = ELEMENTS as u64 * 4;
+
+/// A block of rank 0 fills rank 1's output and waits for nothing. Rank 1 shows that it has begun, by its own input in its output, and waits for
+/// rank 0.
+fn overwrites() -> Plan {
+    let program = ProgramBuilder::new("overwrites", Collective::SendRecv, 2);
+    let (there, back) = (program.channel(0, 1), program.channel(1, 0));
+    let (first, second) = (program.block(0), program.block(1));
+    first.put(program.input(0).all(), program.output(1).all());
+    first.signal(&[there]);
+    second.copy(program.input(1).all(), program.output(1).all());
+    // By this others see the copy.
+    second.signal(&[back]);
+    second.wait(&[there]);
+    program.block(0).wait(&[back]);
+    program.build().unwrap()
+}
+
+/// Rank 0 waits for rank 1.
+fn waits() -> Plan {
+    let program = ProgramBuilder::new("waits", Collective::SendRecv, 2);
+    let channel = program.channel(1, 0);
+    program.block(1).signal(&[channel]);
+    program.block(0).wait(&[channel]);
+    program.build().unwrap()
+}
+
+/// What calls of one rank take.
+struct Caller {
+    executor: Executor,
+    plan: Arc<LoadedPlan>,
+    stream: Arc<dyn Stream>,
+    input: Arc<dyn Memory>,
+    output: Arc<dyn Memory>,
+}
+
+impl Caller {
+    fn new(rank: &Communicator, plan: &Plan, stream: &Arc<dyn Stream>) -> Self {
+        let executor = Executor::new(rank);
+        let plan = executor.load(plan).unwrap();
+        let [input, output] = [(); 2].map(|()| rank.allocate(BYTES).unwrap());
+        Caller { executor, plan, stream: Arc::clone(stream), input, output }
+    }
+
+    fn execute(&self) {
+        let (from, to) = (self.input.address().cast_const(), self.output.address());
+        let call = Call::new(&self.plan, DataType::U32, (from, BYTES), (to, BYTES));
+        // SAFETY: both memories hold the call's bytes, and go once the stream is idle.
+        unsafe { self.executor.execute(&call, &self.stream) }.unwrap();
+    }
+
+    fn synchronize(&self) -> Result<(), ExecutorError> {
+        self.executor.synchronize(&self.stream)
+    }
+}
+
+/// Rank 0's launch is behind one of another communicator, which waits until rank 1 has aborted the launch's own. Rank 1's buffers are
+/// its caller's by then.
+fn changes_nothing(kernels: KernelForm, recorder: Option<&Recorder>) {
+    let (is_held, is_over) = (Barrier::new(2), Barrier::new(2));
+    let options = options().with_verification(false).with_kernels(kernels);
+    on_threads(2, &options, |rank| {
+        let (own, stream) = match recorder {
+            Some(recorder) => recordable(recorder, &rank),
+            None => (0, rank.stream().unwrap()),
+        };
+        let other = rank.subset(&[0, 1]).unwrap();
+        let beside = rank.stream().unwrap();
+        let [caller, gate] = [(&rank, overwrites()), (&other, waits())]
+            .map(|(rank, plan)| Caller::new(rank, &plan, &stream));
+        let filled = |value: u32| vec![value; ELEMENTS];
+        let output = || read(&beside, caller.output.address().cast_const(), ELEMENTS);
+        write(&beside, caller.input.address(), &filled(rank.rank()));
+        for caller in [&caller, &gate] {
+            // While the gate is shut nothing is made.
+            caller.execute();
+            caller.synchronize().unwrap();
+        }
+        let graph = recorder.map(|recorder| recorder.record_on_thread(own, || caller.execute()));
+        write(&beside, caller.output.address(), &filled(7));
+        rank.barrier().unwrap();
+        if rank.rank() == 0 {
+            gate.execute();
+            match recorder.zip(graph) {
+                Some((recorder, graph)) => recorder.replay(graph, own),
+                None => caller.execute(),
+            }
+            is_held.wait();
+            let ended = caller.synchronize();
+            assert!(matches!(ended, Err(ExecutorError::Aborted { by: 1, .. })), "{ended:?}");
+            is_over.wait();
+        } else {
+            match recorder.zip(graph) {
+                Some((recorder, graph)) => recorder.replay(graph, own),
+                None => caller.execute(),
+            }
+            let began = Instant::now();
+            while output() != filled(1) {
+                assert!(began.elapsed() < PATIENCE, "the launch does not begin");
+                std::thread::yield_now();
+            }
+            is_held.wait();
+            rank.abort("enough");
+            assert!(caller.synchronize().is_err(), "a launch that was ended is not complete");
+            write(&beside, caller.output.address(), &filled(9));
+            gate.execute();
+            is_over.wait();
+            assert_eq!(output(), filled(9), "rank 0 has written there");
+        }
+        gate.synchronize().unwrap();
+        if let Some((recorder, graph)) = recorder.zip(graph) {
+            recorder.destroy(graph);
+        }
+    });
+}
+
+#[test]
+fn a_launch_that_begins_after_a_failure_touches_no_buffers() {
+    let test = "held::a_launch_that_begins_after_a_failure_touches_no_buffers";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    for kernels in [KernelForm::Generated, KernelForm::Interpreted] {
+        changes_nothing(kernels, None);
+    }
+}
+
+#[test]
+fn a_replay_that_begins_after_a_failure_touches_no_buffers() {
+    let test = "held::a_replay_that_begins_after_a_failure_touches_no_buffers";
+    let Some(simulated) = on_simulator(test) else { return };
+    changes_nothing(KernelForm::Generated, Some(&Recorder::new(&simulated, backend())));
+}
