@@ -311,12 +311,12 @@ impl Communicator {
     }
 
     /// Whether all launches of this rank are complete, on whatever streams, and all replays of graphs that have begun. Does not
-    /// wait, and may say so a moment late. On the host, after a failure of the communicator, all are over once nobody works on
-    /// one and no rank reaches into this rank's memory any more; one of another process that does not stop by itself is not looked
-    /// for longer than half a second.
+    /// wait, and may say so a moment late. After a failure of the communicator all are over once nobody works on one, nothing is
+    /// copied for one, and no rank of the node reaches into this rank's memory any more; one of another process that does not stop by
+    /// itself is not looked for longer than half a second, and on devices nobody is for longer than five.
     pub fn is_complete(&self) -> bool {
         match &self.shared.gpu {
-            Some(gpu) => gpu.is_over(),
+            Some(gpu) => gpu.is_over() && (!self.shared.failed() || self.shared.is_settled()),
             None => {
                 let through = |log: MutexGuard<'_, Log>| log.completed == log.seq;
                 through(self.shared.log()) || self.shared.failed() && self.shared.is_settled()

@@ -379,6 +379,17 @@ impl Executor {
         ended.inspect_err(|_| communicator.settle_broken())
     }
 
+    /// Whether everything on a stream is complete. Does not wait. On devices, calls that have failed are complete once the caller has
+    /// their buffers back: nothing is copied for them any more, and no rank of the node uses them.
+    ///
+    /// # Errors
+    /// What the driver reports. Errors of launches come from [`synchronize`](Self::synchronize).
+    pub fn query(&self, stream: &Arc<dyn Stream>) -> Result<bool, ExecutorError> {
+        let is_over = stream.query().map_err(own_error)?;
+        let is_on_device = self.communicator.shared.gpu.is_some();
+        Ok(is_over && (!is_on_device || self.communicator.has_settled()))
+    }
+
     /// Launches a call on a device.
     ///
     /// # Safety

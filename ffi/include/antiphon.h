@@ -1727,8 +1727,9 @@ const char *antiphon_result_text(int32_t result);
 
 /**
  * Makes a stream on a communicator's device. Calls of several communicators of that device may share it. On a GPU,
- * antiphon_stream_synchronize then reports only this communicator's failures; antiphon_communicator_async_error has those of
- * others.
+ * antiphon_stream_synchronize and antiphon_stream_query then tell only of this communicator's failures. Of another's,
+ * antiphon_communicator_async_error tells, and antiphon_communicator_query whether the buffers of its failed calls may be used
+ * again.
  *
  * Any thread may call it at any time.
  *

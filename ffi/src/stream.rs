@@ -38,8 +38,9 @@ pub(crate) unsafe fn queue<'a>(
 }
 
 /// Makes a stream on a communicator's device. Calls of several communicators of that device may share it. On a GPU,
-/// antiphon_stream_synchronize then reports only this communicator's failures; antiphon_communicator_async_error has those of
-/// others.
+/// antiphon_stream_synchronize and antiphon_stream_query then tell only of this communicator's failures. Of another's,
+/// antiphon_communicator_async_error tells, and antiphon_communicator_query whether the buffers of its failed calls may be used
+/// again.
 ///
 /// Any thread may call it at any time.
 ///
@@ -124,8 +125,8 @@ pub unsafe extern "C" fn antiphon_stream_query(
     entry(|| {
         let out = Out::new(out_done, "out_done")?;
         // SAFETY: as this function's.
-        let done =
-            unsafe { borrow::<Stream>(stream)? }.queue.query().map_err(ExecutorError::from)?;
+        let Stream { queue, executor } = unsafe { borrow::<Stream>(stream)? };
+        let done = executor.query(queue)?;
         // SAFETY: as this function's.
         unsafe { out.set(i32::from(done)) };
         Ok(())

@@ -221,6 +221,21 @@ impl Communicator {
     /// also until peers have ended theirs.
     pub(crate) fn settle_broken(&self) {
         let began = Instant::now();
+        let broken = self.all_broken();
+        broken.iter().for_each(|one| one.shared.settle());
+        // Launches on hosts that fail wait themselves.
+        if self.shared.gpu.is_some() {
+            broken.iter().for_each(|one| one.shared.await_near(began));
+        }
+    }
+
+    /// The same without waiting: whether that is so.
+    pub(crate) fn has_settled(&self) -> bool {
+        self.all_broken().iter().all(|one| one.shared.is_settled())
+    }
+
+    /// The communicators of pairs that are broken, and this one if it is.
+    fn all_broken(&self) -> Vec<Communicator> {
         let whole = self.shared.failed();
         let broken = |pair: &Pair| match pair {
             // Those of a broken communicator break with it, though some may have yet to hear of it.
@@ -229,13 +244,8 @@ impl Communicator {
             }
             _ => None,
         };
-        let broken: Vec<_> = lock(&self.shared.queues.pairs).values().filter_map(broken).collect();
-        let all = || broken.iter().chain(whole.then_some(self));
-        all().for_each(|one| one.shared.settle());
-        // Launches on hosts that fail wait themselves.
-        if self.shared.gpu.is_some() {
-            all().for_each(|one| one.shared.await_near(began));
-        }
+        let pairs = lock(&self.shared.queues.pairs);
+        pairs.values().filter_map(broken).chain(whole.then(|| self.clone())).collect()
     }
 }
 

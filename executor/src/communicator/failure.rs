@@ -451,9 +451,12 @@ impl Shared {
         self.check()
     }
 
-    /// After a failure, on hosts: whether the caller has the buffers of all its launches back. Nobody works on one, which ends them;
-    /// the links are stopped; and the peers of this node are out of this rank's memory. It waits for no peer.
+    /// After a failure: whether the caller has the buffers of its launches back, on devices of those that are over. Nobody works on one,
+    /// which on hosts ends them; nothing is copied for one; and the peers of this node are out of this rank's memory. It waits for no peer.
     pub fn is_settled(&self) -> bool {
+        if self.gpu.is_some() {
+            return self.is_released();
+        }
         if !self.failure.end_idle(&self.log()) {
             return false;
         }
@@ -464,6 +467,15 @@ impl Shared {
             self.quieten_near();
         }
         !busy()
+    }
+
+    /// The same on devices, where the threads that end launches say so. What has not been quiet for five seconds has been stopped.
+    fn is_released(&self) -> bool {
+        // No thread says so if there never was a launch.
+        self.failure.quieten();
+        let since = *self.failure.polled.get_or_init(Instant::now);
+        let own = self.control(self.rank).quiet.0.load(Ordering::Acquire) != 0;
+        (own && self.reaching(since, |_| true).is_none()) || since.elapsed() >= gpu::QUIET_LIMIT
     }
 
     /// After a failure: a peer of this node, of those that could, which may still reach into this rank's memory. One of another

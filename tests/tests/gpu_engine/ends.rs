@@ -163,14 +163,10 @@ fn pours() -> Plan {
     program.build().unwrap()
 }
 
-#[test]
-fn an_abort_is_over_once_no_peer_writes_any_more() {
-    let test = "ends::an_abort_is_over_once_no_peer_writes_any_more";
-    if on_simulator(test).is_none() {
-        return;
-    }
+/// Two ranks, of which rank 1 writes into rank 0's output when `aborts` aborts. Rank 0 has its output back once `await_end` returns.
+fn has_output_back(aborts: u32, await_end: impl Fn(&Executor, &Arc<dyn Stream>) + Sync) {
     const LONG: usize = 64 << 20;
-    let over = Barrier::new(2);
+    let (pours_now, over) = (Barrier::new(2), Barrier::new(2));
     on_threads(2, &options().with_verification(false), |rank| {
         let executor = Executor::new(&rank);
         let plan = executor.load(&pours()).unwrap();
@@ -197,7 +193,13 @@ fn an_abort_is_over_once_no_peer_writes_any_more() {
             while found(1) == [0] {
                 std::thread::yield_now();
             }
+        }
+        pours_now.wait();
+        if rank.rank() == aborts {
             rank.abort("enough");
+        }
+        if rank.rank() == 0 {
+            await_end(&executor, &stream);
             let then = found(LONG);
             if !then.contains(&0) {
                 println!("nothing is shown: rank 1 was through before the abort");
@@ -209,6 +211,30 @@ fn an_abort_is_over_once_no_peer_writes_any_more() {
             over.wait();
         }
     });
+}
+
+#[test]
+fn an_abort_is_over_once_no_peer_writes_any_more() {
+    let test = "ends::an_abort_is_over_once_no_peer_writes_any_more";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    has_output_back(0, |_, _| {});
+}
+
+#[test]
+fn failed_calls_are_complete_once_no_peer_writes_any_more() {
+    let test = "ends::failed_calls_are_complete_once_no_peer_writes_any_more";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    let wait_until = |is_over: &dyn Fn() -> bool| {
+        while !is_over() {
+            std::thread::yield_now();
+        }
+    };
+    has_output_back(1, |executor, stream| wait_until(&|| executor.query(stream).unwrap()));
+    has_output_back(1, |executor, _| wait_until(&|| executor.communicator().is_complete()));
 }
 
 #[test]
