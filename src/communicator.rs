@@ -162,6 +162,20 @@ impl Communicator {
         end.as_ref().map(Communicator::new).transpose()
     }
 
+    /// As [`split`](Self::split), with a name for the new communicator, which its errors and the log have.
+    ///
+    /// # Errors
+    /// As [`split`](Self::split); `Argument` for the name.
+    pub fn split_as(
+        &self,
+        color: Option<u32>,
+        key: impl Into<i64>,
+        name: Option<&str>,
+    ) -> Result<Option<Communicator>> {
+        let end = executor::Communicator::split_as(self, color, key, name)?;
+        end.as_ref().map(Communicator::new).transpose()
+    }
+
     /// The communicator of some of the ranks, in this order: each of them calls it with the same list, and the others have no
     /// part in it. It works, too, where this communicator is broken, if those that are listed live; which ranks do not,
     /// [`lost`](executor::Communicator::lost) tells.
@@ -188,6 +202,14 @@ impl Communicator {
     /// As [`executor::Communicator::subset`].
     pub fn subset(&self, ranks: &[u32]) -> Result<Communicator> {
         Communicator::new(&executor::Communicator::subset(self, ranks)?)
+    }
+
+    /// As [`subset`](Self::subset), with a name for the new communicator, which its errors and the log have.
+    ///
+    /// # Errors
+    /// As [`subset`](Self::subset); `Argument` for the name.
+    pub fn subset_as(&self, ranks: &[u32], name: Option<&str>) -> Result<Communicator> {
+        Communicator::new(&executor::Communicator::subset_as(self, ranks, name)?)
     }
 
     /// Replaces every rank's buffer by the reduction of all.

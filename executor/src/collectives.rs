@@ -135,7 +135,8 @@ fn warn_of_tuning(communicator: &Communicator) {
     if let Some(why) = communicator.shared.tuning.passed_over(ranks).filter(|_| rank == 0) {
         WARNED.call_once(|| {
             log::warn!(
-                "rank {rank}: no call of these {ranks} ranks is decided by the tuning table: {why}; ANTIPHON_TUNING=off is for none"
+                "{}: no call of these {ranks} ranks is decided by the tuning table: {why}; ANTIPHON_TUNING=off is for none",
+                communicator.shared.whose
             );
         });
     }
@@ -147,8 +148,9 @@ fn warn_of_nodes(communicator: &Communicator, nodes: &[u32]) {
     if communicator.rank() == 0 && even(nodes).is_none() {
         WARNED.call_once(|| {
             log::warn!(
-                "rank 0: each of {} ranks counts as a node of its own, which is slower, since they are on nodes {nodes:?}; start consecutive \
+                "{}: each of {} ranks counts as a node of its own, which is slower, since they are on nodes {nodes:?}; start consecutive \
                  ranks on each node, and equally many (for mpirun: --map-by ppr:N:node)",
+                communicator.shared.whose,
                 nodes.len()
             );
         });
@@ -197,6 +199,11 @@ impl Collectives {
         self.0.service.spread.nodes == 1
     }
 
+    /// An error as the caller gets it.
+    fn names(&self, error: ExecutorError) -> ExecutorError {
+        self.executor().names(error)
+    }
+
     /// What runs the calls.
     pub fn executor(&self) -> &Executor {
         &self.0.executor
@@ -225,7 +232,19 @@ impl Collectives {
     /// # Safety
     /// The buffers are valid for what the request says of them until the call is complete, the receive buffer for writes;
     /// nobody else writes the send buffer, or touches the receive buffer, meanwhile.
+    #[inline]
     pub unsafe fn call(
+        &self,
+        request: &Request,
+        stream: Option<&Arc<dyn Stream>>,
+    ) -> Result<(), ExecutorError> {
+        // SAFETY: as this function's.
+        unsafe { self.make_call(request, stream) }.map_err(|error| self.names(error))
+    }
+
+    /// # Safety
+    /// As [`call`](Self::call).
+    unsafe fn make_call(
         &self,
         request: &Request,
         stream: Option<&Arc<dyn Stream>>,
@@ -270,7 +289,7 @@ impl Collectives {
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
         let counts = Counts { send, receive };
-        match self.prepare_all_to_all_v((buffers, sizes), counts, dtype)? {
+        let make = || match self.prepare_all_to_all_v((buffers, sizes), counts, dtype)? {
             // SAFETY: as this function's.
             Uneven::Launch(call) => unsafe {
                 self.launch(&call.call().with_counts(counts), stream)
@@ -278,7 +297,8 @@ impl Collectives {
             // SAFETY: as this function's.
             Uneven::Code(coded) => unsafe { self.run_checked_code(&coded, stream) },
             Uneven::Parts(parts) => self.run_parts(parts, stream),
-        }
+        };
+        make().map_err(|error| self.names(error))
     }
 
     /// Gives every rank the inputs of all ranks, which have lengths of their own: all of this rank's input goes to every rank,
@@ -299,13 +319,14 @@ impl Collectives {
         dtype: DataType,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        match self.prepare_all_gather_v((buffers, sizes), receive, dtype)? {
+        let make = || match self.prepare_all_gather_v((buffers, sizes), receive, dtype)? {
             // SAFETY: as this function's.
             Uneven::Launch(call) => unsafe { self.launch(&call.call(), stream) },
             // SAFETY: as this function's.
             Uneven::Code(coded) => unsafe { self.run_checked_code(&coded, stream) },
             Uneven::Parts(parts) => self.run_parts(parts, stream),
-        }
+        };
+        make().map_err(|error| self.names(error))
     }
 
     /// As [`Communicator::abort`].
@@ -316,7 +337,7 @@ impl Collectives {
     /// The error that broke the communicator, or a transfer between this rank and another.
     pub fn failure(&self) -> Option<ExecutorError> {
         let own = self.communicator().failure();
-        own.or_else(|| self.communicator().pair_failure())
+        own.or_else(|| self.communicator().pair_failure().map(|error| self.names(error)))
     }
 
     /// Whether all calls of this rank are complete, on whatever streams, and all replays of graphs that have begun. Does not

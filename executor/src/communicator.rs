@@ -11,6 +11,7 @@ mod join;
 mod listener;
 mod losses;
 mod meet;
+mod name;
 mod options;
 mod progress;
 mod registration;
@@ -41,6 +42,7 @@ use failure::Failure;
 use invitations::Invitations;
 use join::{Greeted, Join, Parted, Probed, Settled};
 use listener::{Listener, Subscription};
+pub(crate) use name::Whose;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -80,6 +82,8 @@ pub(crate) struct Shared {
     _subscription: Subscription,
     pub rank: u32,
     pub world: u32,
+    /// What errors and the log call it.
+    pub whose: Whose,
     /// Equal on all ranks, and on no other communicator.
     pub identity: u64,
     pub options: Options,
@@ -275,8 +279,8 @@ impl Communicator {
         options: &Options,
     ) -> Result<Communicator, ExecutorError> {
         options.check()?;
-        let device = options.device()?;
-        Join::begin(bootstrap, &device, options)?.come()
+        let join = || Join::begin(bootstrap, &options.device()?, options)?.come();
+        join().map_err(|error| options.names(error))
     }
 
     /// This rank, in `0..world`.
@@ -376,7 +380,8 @@ impl Communicator {
     /// within the time limit, or with a rank that has left, that makes a split instead, or (if the ranks are on several nodes)
     /// that is in a barrier.
     pub fn exchange(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ExecutorError> {
-        self.exchange_for(Operation::Exchange, bytes)
+        let all = self.exchange_for(Operation::Exchange, bytes);
+        all.map_err(|error| self.shared.whose.names(error))
     }
 
     fn exchange_for(
@@ -395,7 +400,7 @@ impl Communicator {
         let (by, doing) = (self.rank(), Doing::default());
         let aborted = ExecutorError::Aborted { by, reason: reason.to_owned(), doing };
         // This also ends all pairs on every rank, those that are formed and those that are being formed.
-        self.shared.fail(self.failure().unwrap_or(aborted));
+        self.shared.fail(self.shared.failure.known().unwrap_or(aborted));
         self.shared.failure.give_up_forming(reason);
         self.settle_broken();
     }
@@ -413,7 +418,7 @@ impl Communicator {
     /// The error that broke the communicator, if it is broken; or else the error that a peer's process has ended, with which
     /// later calls that need that peer fail. Does not wait.
     pub fn failure(&self) -> Option<ExecutorError> {
-        self.shared.failure.known()
+        self.shared.failure.known().map(|error| self.shared.whose.names(error))
     }
 }
 
@@ -427,14 +432,17 @@ fn form(
     ends: impl Iterator<Item = (Arc<dyn Bootstrap>, Arc<dyn Device>)>,
     options: &Options,
 ) -> Result<Vec<Communicator>, ExecutorError> {
-    let begin = |end, device| Join::begin(end, &device, options).map(Greeted::in_own_group);
-    let joins = ends.map(|(end, device)| begin(end, device));
-    let joins = joins.collect::<Result<Vec<_>, _>>()?;
-    let joins = joins.into_iter().map(Greeted::probe).collect::<Result<Vec<_>, _>>()?;
-    let joins = joins.into_iter().map(Probed::part).collect::<Result<Vec<_>, _>>()?;
-    let joins = joins.into_iter().map(Parted::probe).collect::<Result<Vec<_>, _>>()?;
-    let joins = joins.into_iter().map(Probed::settle).collect::<Result<Vec<_>, _>>()?;
-    joins.into_iter().map(Settled::finish).collect()
+    let form = || {
+        let begin = |end, device| Join::begin(end, &device, options).map(Greeted::in_own_group);
+        let joins = ends.map(|(end, device)| begin(end, device));
+        let joins = joins.collect::<Result<Vec<_>, _>>()?;
+        let joins = joins.into_iter().map(Greeted::probe).collect::<Result<Vec<_>, _>>()?;
+        let joins = joins.into_iter().map(Probed::part).collect::<Result<Vec<_>, _>>()?;
+        let joins = joins.into_iter().map(Parted::probe).collect::<Result<Vec<_>, _>>()?;
+        let joins = joins.into_iter().map(Probed::settle).collect::<Result<Vec<_>, _>>()?;
+        joins.into_iter().map(Settled::finish).collect::<Result<_, _>>()
+    };
+    form().map_err(|error: ExecutorError| options.names(error))
 }
 
 fn garbled(peer: u32, bytes: usize) -> ExecutorError {

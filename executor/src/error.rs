@@ -131,6 +131,14 @@ pub enum ExecutorError {
         /// The error. What this rank was doing it did in the pair.
         source: Arc<ExecutorError>,
     },
+    /// An error of a communicator that has a name.
+    #[error("{whose}: {source}")]
+    Named {
+        /// The communicator, and the rank that reports if it was made: "communicator `dp` rank 2 of 8".
+        whose: Arc<str>,
+        /// The error.
+        source: Arc<ExecutorError>,
+    },
     /// The environment does not say who this rank is, or how ranks meet.
     #[error(transparent)]
     Launcher(Arc<LauncherError>),
@@ -380,11 +388,12 @@ pub(crate) fn standstill(
 pub(crate) const TOO_LARGE: &str = "allocate scratch";
 
 impl ExecutorError {
-    /// What went wrong, whichever transfer of a call it was in, and whatever served the call.
+    /// What went wrong, whichever communicator's it is, whichever transfer of a call it was in, and whatever served the call.
     pub fn cause(&self) -> &ExecutorError {
         match self {
             ExecutorError::Transfer { source, .. }
             | ExecutorError::Installed { source, .. }
+            | ExecutorError::Named { source, .. }
             | ExecutorError::OfWhole { source } => source.cause(),
             other => other,
         }
@@ -416,6 +425,14 @@ impl ExecutorError {
             return self;
         }
         ExecutorError::Installed { plan: name.to_owned(), source: Arc::new(self) }
+    }
+
+    /// The error as the caller of a communicator gets it that is called this, unless it says so.
+    pub(crate) fn named(self, whose: &Arc<str>) -> Self {
+        if matches!(self, ExecutorError::Named { .. }) {
+            return self;
+        }
+        ExecutorError::Named { whose: Arc::clone(whose), source: Arc::new(self) }
     }
 
     /// As an error in a pair that this communicator's transfers go through, where this rank has another number.

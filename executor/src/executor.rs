@@ -6,7 +6,7 @@ mod queue;
 mod recent;
 mod together;
 
-use crate::communicator::Communicator;
+use crate::communicator::{Communicator, Whose};
 use crate::error::ExecutorError;
 use crate::gpu::Gpu;
 use crate::launch::Launch;
@@ -114,8 +114,8 @@ impl<'a> Call<'a> {
     }
 
     /// Checks the runtime blocks of the call against its plan and its buffers.
-    fn check_counts(&self, rank: u32) -> Result<(), ExecutorError> {
-        let plan = self.plan;
+    fn check_counts(&self, whose: &Whose) -> Result<(), ExecutorError> {
+        let (plan, rank) = (self.plan, whose.rank());
         let error = |source| ExecutorError::Counts { plan: plan.name().to_owned(), source };
         let counts = match (plan.layout().runtime_sizes, &self.counts) {
             (false, None) => return Ok(()),
@@ -138,7 +138,7 @@ impl<'a> Call<'a> {
             rank,
         };
         counts.check(&fit).map_err(error)?;
-        plan.scope().admit_blocks(plan, rank, counts.places(&fit))
+        plan.scope().admit_blocks(plan, whose, counts.places(&fit))
     }
 
     /// Whether input and output have memory in common.
@@ -219,7 +219,7 @@ impl Executor {
     /// for another number of ranks; [`Refuted`](ExecutorError::Refuted) if it is shown to go wrong, unless
     /// [`Options::verification`](crate::Options::verification) is off.
     pub fn load(&self, plan: &Plan) -> Result<Arc<LoadedPlan>, ExecutorError> {
-        self.loaded(plan).map(Arc::new)
+        self.loaded(plan).map(Arc::new).map_err(|error| self.names(error))
     }
 
     /// Loads a plan that is right whichever ranks are in place, as those are that are built in for calls by name.
@@ -275,6 +275,11 @@ impl Executor {
         Executor { door, ..Executor::new(communicator) }
     }
 
+    /// An error as the caller gets it.
+    pub(crate) fn names(&self, error: ExecutorError) -> ExecutorError {
+        self.communicator.shared.whose.names(error)
+    }
+
     fn fits(&self, plan: &LoadedPlan) -> Result<(), ExecutorError> {
         let world = self.communicator.world();
         if plan.ranks() == world {
@@ -300,7 +305,8 @@ impl Executor {
         stream: &Arc<dyn Stream>,
     ) -> Result<(), ExecutorError> {
         // SAFETY: as this function's.
-        unsafe { self.execute_as(OrderOf::Stream, call, stream) }
+        let begun = unsafe { self.execute_as(OrderOf::Stream, call, stream) };
+        begun.map_err(|error| self.names(error))
     }
 
     /// Runs a call and returns when it is complete on this rank.
@@ -312,7 +318,7 @@ impl Executor {
     /// As [`execute`](Self::execute).
     pub unsafe fn run(&self, call: &Call<'_>) -> Result<(), ExecutorError> {
         // SAFETY: as this function's.
-        unsafe { self.run_as(OrderOf::Stream, call) }
+        unsafe { self.run_as(OrderOf::Stream, call) }.map_err(|error| self.names(error))
     }
 
     /// Runs a blocking call on the host, and keeps what it takes at hand, for calls that ask the same.
@@ -368,6 +374,11 @@ impl Executor {
     /// The first error of the stream's launches since this was called last.
     pub fn synchronize(&self, stream: &Arc<dyn Stream>) -> Result<(), ExecutorError> {
         let ended = stream.synchronize().map_err(own_error);
+        self.all_ended(ended).map_err(|error| self.names(error))
+    }
+
+    /// What came of what was on a stream, where that is known of its launches.
+    fn all_ended(&self, ended: Result<(), ExecutorError>) -> Result<(), ExecutorError> {
         let communicator = &self.communicator;
         if communicator.shared.gpu.is_none() {
             return ended;
@@ -433,9 +444,9 @@ impl Executor {
                 allowed: "plans of a collective that says where its sums end",
             });
         }
-        let rank = self.communicator.rank();
-        call.plan.scope().admit(call, rank)?;
-        call.check_counts(rank)
+        let whose = &self.communicator.shared.whose;
+        call.plan.scope().admit(call, whose)?;
+        call.check_counts(whose)
     }
 
     /// Whether buffers at these addresses are aligned to their elements.

@@ -168,7 +168,7 @@ impl Launch<'_> {
             Ok(Polled::Queued | Polled::Pending) => {
                 drop(state);
                 if let Some(word) = word {
-                    log::warn!("{word}");
+                    log::warn!("{}", self.shared.whose.says(word));
                 }
                 Ok(false)
             }

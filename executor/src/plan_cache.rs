@@ -1,5 +1,6 @@
 //! Loaded plans: checked and lowered once, with the byte ranges of recent sizes.
 
+use crate::communicator::Whose;
 use crate::error::ExecutorError;
 use crate::sync::lock;
 use crate::touches::Touches;
@@ -121,10 +122,10 @@ impl LoadedPlan {
     }
 
     /// Says once that a proven plan runs where its buffers lie otherwise than it was proven.
-    pub(crate) fn warn_of_place(&self, rank: u32, place: &str) {
+    pub(crate) fn warn_of_place(&self, whose: &Whose, place: &str) {
         if self.verdict == Verdict::Proven && !self.warned.swap(true, Ordering::Relaxed) {
             log::warn!(
-                "rank {rank}: plan `{}` runs {place}, and is proven for calls that do not: nobody looked whether it is right there",
+                "{whose}: plan `{}` runs {place}, and is proven for calls that do not: nobody looked whether it is right there",
                 self.name()
             );
         }

@@ -89,17 +89,18 @@ impl Group {
         request: &Request,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        let step = match request.factor {
-            None => match on.prepare(request)? {
+        let step = || match request.factor {
+            None => Ok(match on.prepare(request)? {
                 Ready::Launch(call) => Step::Launch(call),
                 Ready::Code(coded) => Step::Code(coded),
-            },
+            }),
             Some(_) => {
                 let (scaling, call) = on.prepare_scaled(request, stream)?;
-                Step::Scaled(scaling, call)
+                Ok(Step::Scaled(scaling, call))
             }
         };
-        self.gather(on, Work::Step(step), stream)
+        let gathered = step().and_then(|step| self.gather(on, Work::Step(step), stream));
+        gathered.map_err(|error| on.names(error))
     }
 
     /// Gathers a call, as [`Collectives::all_to_all_v`] makes it.
@@ -119,13 +120,15 @@ impl Group {
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
         let counts = Counts { send, receive };
-        let uneven = match on.prepare_all_to_all_v((buffers, sizes), counts, dtype)? {
+        let prepared = on.prepare_all_to_all_v((buffers, sizes), counts, dtype);
+        let uneven = prepared.map(|uneven| match uneven {
             Uneven::Launch(call) => {
                 Uneven::Launch(call.with_blocks(send.to_vec(), receive.to_vec()))
             }
             other => other,
-        };
-        self.uneven(on, uneven, stream)
+        });
+        let gathered = uneven.and_then(|uneven| self.uneven(on, uneven, stream));
+        gathered.map_err(|error| on.names(error))
     }
 
     /// Gathers a call, as [`Collectives::all_gather_v`] makes it.
@@ -144,8 +147,9 @@ impl Group {
         dtype: DataType,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        let uneven = on.prepare_all_gather_v((buffers, sizes), receive, dtype)?;
-        self.uneven(on, uneven, stream)
+        let uneven = on.prepare_all_gather_v((buffers, sizes), receive, dtype);
+        let gathered = uneven.and_then(|uneven| self.uneven(on, uneven, stream));
+        gathered.map_err(|error| on.names(error))
     }
 
     /// Gathers a call with blocks of lengths of their own.
@@ -202,7 +206,8 @@ impl Group {
         peer: u32,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        self.transfer(on, Transfer::send(input, count, dtype, peer), stream)
+        let gathered = self.transfer(on, Transfer::send(input, count, dtype, peer), stream);
+        gathered.map_err(|error| on.names(error))
     }
 
     /// Gathers a transfer, as [`Collectives::receive`] makes it.
@@ -221,7 +226,8 @@ impl Group {
         peer: u32,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        self.transfer(on, Transfer::receive(output, count, dtype, peer), stream)
+        let gathered = self.transfer(on, Transfer::receive(output, count, dtype, peer), stream);
+        gathered.map_err(|error| on.names(error))
     }
 
     pub(super) fn transfer(
@@ -450,7 +456,7 @@ impl Transfers {
             if error.is_none() {
                 match launch(transfer) {
                     Ok(launch) => queue.push_back(launch),
-                    Err(failed) => error = Some(Arc::new(failed)),
+                    Err(failed) => error = Some(Arc::new(on.names(failed))),
                 }
             }
             failure.clone_from(&error);
@@ -515,6 +521,7 @@ impl Launches {
         if let Some(behind) = self.in_turn.get_mut(&on.identity()) {
             return behind.push(step, stream);
         }
+        let whose = on.communicator().shared.whose.clone();
         let launch = match step {
             Step::Launch(call) => on.executor().queued(&call.call(), id).map(arc),
             Step::Scaled(scaling, call) => on.scaled_launch(scaling, &call, id),
@@ -531,7 +538,7 @@ impl Launches {
                 let new = || Line { set, queue: Queue::new() };
                 line.or_insert_with(new).queue.push_back(launch);
             }
-            Err(error) => self.error = self.error.take().or(Some(error)),
+            Err(error) => self.error = self.error.take().or(Some(whose.names(error))),
         }
     }
 

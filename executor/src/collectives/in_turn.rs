@@ -59,7 +59,8 @@ impl InTurn {
         let mut first = on.communicator().device().make_current().map_err(Into::into);
         for (step, stream) in steps {
             // SAFETY: who gathered the calls vouches for their buffers until they are complete.
-            first = first.and(unsafe { on.make(step, stream.as_ref()) });
+            let made = unsafe { on.make(step, stream.as_ref()) };
+            first = first.and(made.map_err(|error| on.names(error)));
         }
         first
     }

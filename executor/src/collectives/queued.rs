@@ -94,7 +94,7 @@ impl Queued {
         };
         let stream = match stream.map_or_else(|| self.own_stream(&on), Ok) {
             Ok(stream) => stream,
-            Err(error) => return self.failed(error),
+            Err(error) => return self.failed(&on, error),
         };
         let (identity, rank) = (on.communicator().shared.identity, on.communicator().rank());
         let ranks = self.collectives.entry(identity).or_default();
@@ -138,12 +138,13 @@ impl Queued {
             on.note_copy(&*stream)
         });
         if let Err(error) = copied {
-            self.failed(error);
+            self.failed(&on, error);
         }
     }
 
-    fn failed(&mut self, error: ExecutorError) {
-        self.error.get_or_insert(error);
+    /// Keeps the first error, as its communicator's caller gets it.
+    fn failed(&mut self, on: &Collectives, error: ExecutorError) {
+        self.error.get_or_insert_with(|| on.names(error));
     }
 
     /// The stream of calls without one, for which the group's end waits.
@@ -182,7 +183,7 @@ impl Queued {
                 if let Some(scaling) = scaling {
                     // SAFETY: who gathered the calls vouches for their buffers until they are complete.
                     if let Err(error) = unsafe { scaling.enqueue(on, &call, stream) } {
-                        self.failed(error);
+                        self.failed(on, error);
                         continue;
                     }
                 }
@@ -190,8 +191,10 @@ impl Queued {
             }
             // SAFETY: as above.
             let launched = unsafe { Executor::execute_together_as(OrderOf::Communicator, &calls) };
-            if let Err(error) = launched {
-                self.failed(error);
+            if let (Err(error), Some(first)) =
+                (launched, ranks.first().and_then(|calls| calls.first()))
+            {
+                self.failed(&first.on, error);
             }
         }
     }
@@ -203,7 +206,7 @@ impl Queued {
         for (side, formed) in sides.iter().zip(form_all(sides)) {
             match formed.and_then(|pair| self.line(side, pair)) {
                 Ok(line) => lines.push(line),
-                Err(error) => self.failed(error),
+                Err(error) => self.failed(&side.on, error),
             }
         }
         lines.sort_by_key(|line| line.queue);
@@ -211,7 +214,7 @@ impl Queued {
         let mut branches = Branches::default();
         lines.retain(|line| {
             let branched = branches.branch(line);
-            branched.map_err(|error| self.failed(line.told.error(error))).is_ok()
+            branched.map_err(|error| self.failed(&line.side.on, line.told.error(error))).is_ok()
         });
         // If something panics, the group's end waits for all of them.
         let others = self.waits.len();
@@ -235,7 +238,8 @@ impl Queued {
                     // The error names one of the transfers that failed together.
                     let one = same.iter().find_map(|line| Some((line, line.side.sent.get(round)?)));
                     let told = one.map(|(line, sent)| sent.transfer.told(&line.side.on));
-                    self.failed(told.as_ref().unwrap_or(&same[0].told).error(error));
+                    let error = told.as_ref().unwrap_or(&same[0].told).error(error);
+                    self.failed(&same[0].side.on, error);
                 }
             }
         }
@@ -246,7 +250,7 @@ impl Queued {
                 self.waits.push(wait);
             }
             if let Err(error) = joined {
-                self.failed(error);
+                self.failed(&line.side.on, error);
             }
         }
     }
@@ -260,7 +264,7 @@ impl Queued {
             match sent.transfer.prepare(&side.on, &pair) {
                 Ok(call) => calls.push(call),
                 Err(error) => {
-                    self.failed(error);
+                    self.failed(&side.on, error);
                     break;
                 }
             }
@@ -279,7 +283,7 @@ impl Queued {
         while let Some(Wait { executor, stream, transfers }) = self.waits.pop() {
             let failed = executor.synchronize(&stream).err();
             error = error.or(failed.map(|error| match transfers {
-                Some(told) => told.error(error),
+                Some(told) => told.named(error),
                 None => error,
             }));
         }

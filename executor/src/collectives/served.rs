@@ -1,6 +1,7 @@
 //! What serves a call: chosen once for calls that ask the same, and loaded once.
 
 use super::Collectives;
+use crate::communicator::Communicator;
 use crate::communicator::Options;
 use crate::error::ExecutorError;
 use crate::executor::{Asked, Executor};
@@ -246,8 +247,8 @@ impl Service {
                 Candidate::Installed(plan) => {
                     match self.registered(executor, plan, Some(plan.name())) {
                         // As any rank finds that has the plan, and all have it.
-                        Err(error @ ExecutorError::Refuted { .. }) => {
-                            self.leave_out(executor.communicator().rank(), plan, &error);
+                        Err(error) if matches!(error.cause(), ExecutorError::Refuted { .. }) => {
+                            self.leave_out(executor.communicator(), plan, &error);
                         }
                         served => break served.map_err(|error| error.of_installed(plan.name()))?,
                     }
@@ -267,8 +268,9 @@ impl Service {
     }
 
     /// An installed plan serves no call, whatever it was when it was installed.
-    fn leave_out(&self, rank: u32, plan: &RegisteredPlan, error: &ExecutorError) {
-        log::warn!("rank {rank}: the installed plan `{}` serves nothing: {error}", plan.name());
+    fn leave_out(&self, on: &Communicator, plan: &RegisteredPlan, error: &ExecutorError) {
+        let whose = &on.shared.whose;
+        log::warn!("{whose}: the installed plan `{}` serves nothing: {error}", plan.name());
         let mut installed = lock(&self.installed);
         *installed = installed.without(plan.name(), &error.to_string());
     }
@@ -330,6 +332,7 @@ impl Collectives {
     pub fn explain(&self, question: &Question<'_>) -> Result<Choice, ExecutorError> {
         let Service { registry, tuning, installed, .. } = &self.0.service;
         let installed = lock(installed).clone();
-        Ok(registry.choose_with(question, tuning, &installed)?)
+        let chosen = registry.choose_with(question, tuning, &installed);
+        chosen.map_err(|error| self.names(error.into()))
     }
 }

@@ -118,6 +118,13 @@ impl Told {
     }
 }
 
+impl Told {
+    /// The same, as the caller of the transfer gets it.
+    pub fn named(&self, error: ExecutorError) -> ExecutorError {
+        self.on.shared.whose.names(self.error(error))
+    }
+}
+
 /// The launch of a transfer.
 pub(super) struct TransferLaunch {
     told: Told,
@@ -176,7 +183,7 @@ impl Task for TransferLaunch {
                     _ if self.told.on.broken().is_some() => Arrival::LostToAll,
                     _ => Arrival::Lost,
                 });
-                TaskState::Done(Err(Arc::new(error)))
+                TaskState::Done(Err(Arc::new(self.told.on.shared.whose.names(error))))
             }
             TaskState::Pending => {
                 if let Relay::From(arrives) = &self.relay {
@@ -238,6 +245,7 @@ impl Collectives {
     ) -> Result<(), ExecutorError> {
         // SAFETY: as this function's.
         unsafe { self.transfer(Transfer::send(input, count, dtype, peer), stream) }
+            .map_err(|error| self.names(error))
     }
 
     /// Receives `count` elements from a peer, which calls [`send`](Self::send).
@@ -257,6 +265,7 @@ impl Collectives {
     ) -> Result<(), ExecutorError> {
         // SAFETY: as this function's.
         unsafe { self.transfer(Transfer::receive(output, count, dtype, peer), stream) }
+            .map_err(|error| self.names(error))
     }
 
     /// # Safety

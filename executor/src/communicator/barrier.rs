@@ -11,6 +11,10 @@ impl Communicator {
     /// The communicator's failure; `Bootstrap` with the ranks that did not come within the time limit, or with one that has left, or,
     /// where the ranks are on several nodes, with one that makes an exchange or a split.
     pub fn barrier(&self) -> Result<(), ExecutorError> {
+        self.meet_all().map_err(|error| self.shared.whose.names(error))
+    }
+
+    fn meet_all(&self) -> Result<(), ExecutorError> {
         let shared = &*self.shared;
         shared.check()?;
         shared.sweep()?;
@@ -63,7 +67,7 @@ impl Communicator {
             if let Some(waited) = late.due(now) {
                 let missing = names();
                 if !missing.is_empty() {
-                    log::warn!("{}", overdue(shared.rank, "barrier", waited, &missing));
+                    log::warn!("{}", overdue(&shared.whose, "barrier", waited, &missing));
                 }
             }
         }

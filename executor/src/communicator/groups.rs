@@ -1,7 +1,7 @@
 //! Communicators made from others: all ranks by color, some ranks, and pairs.
 
 use super::join::{Greeted, Join};
-use super::{Communicator, Options, garbled};
+use super::{Communicator, Options, garbled, name};
 use crate::error::{Doing, ExecutorError};
 use crate::registry::Installed;
 use crate::sync::lock;
@@ -45,7 +45,7 @@ pub(crate) struct Way {
 impl Communicator {
     /// Divides the ranks into groups: ranks of one `color` form a new communicator, ordered by `key`, which may be negative, then by
     /// rank. Every rank calls it; a rank that passes `None` joins no group. Until its group has formed, what breaks this communicator,
-    /// such as an abort, ends the call.
+    /// such as an abort, ends the call. If this communicator is called `dp`, the new one of color 2 is called `dp/2`.
     ///
     /// # Errors
     /// The communicator's failure, or what the bootstrap reports. Errors name ranks by their numbers in this communicator.
@@ -54,8 +54,32 @@ impl Communicator {
         color: Option<u32>,
         key: impl Into<i64>,
     ) -> Result<Option<Communicator>, ExecutorError> {
+        self.split_as(color, key, None)
+    }
+
+    /// As [`split`](Self::split), with a name for the new communicator, which is as in [`Options::name`].
+    ///
+    /// # Errors
+    /// As [`split`](Self::split); `Argument` for the name, before any rank hears of it.
+    pub fn split_as(
+        &self,
+        color: Option<u32>,
+        key: impl Into<i64>,
+        name: Option<&str>,
+    ) -> Result<Option<Communicator>, ExecutorError> {
+        name.map_or(Ok(()), name::check)?;
+        let split = self.split_by(color, key.into(), name);
+        split.map_err(|error| self.shared.whose.names(error))
+    }
+
+    fn split_by(
+        &self,
+        color: Option<u32>,
+        key: i64,
+        name: Option<&str>,
+    ) -> Result<Option<Communicator>, ExecutorError> {
         let number = self.shared.splits.fetch_add(1, Ordering::Relaxed);
-        let mut mine = key.into().to_le_bytes().to_vec();
+        let mut mine = key.to_le_bytes().to_vec();
         mine.extend(color.map_or(u64::MAX, u64::from).to_le_bytes());
         let all = self.exchange_for(Operation::Split, &mine)?;
         let Some(color) = color else { return Ok(None) };
@@ -72,18 +96,44 @@ impl Communicator {
         members.sort_unstable();
         let ranks: Vec<u32> = members.into_iter().map(|(_, rank)| rank).collect();
         let end = self.group(number, &ranks)?;
-        let form = || self.form(Arc::clone(&end)).map_err(|error| error.renumbered(&ranks));
+        let inherited = || self.name().map(|own| name::of_split(own, color));
+        let name = name.map(str::to_owned).or_else(inherited);
+        let form = || self.form(Arc::clone(&end), name).map_err(|error| error.renumbered(&ranks));
         self.shared.failure.unless_broken(&end, form).map(Some)
     }
 
     /// The communicator of some of the ranks, in this order: each of them calls it with the same list, and the others have
     /// no part in it. It works, too, where this communicator is broken, if those that are listed live. Until the ranks have come,
-    /// an abort of this communicator by another thread of this rank ends the call.
+    /// an abort of this communicator by another thread of this rank ends the call. It has this communicator's name, in whose place
+    /// it may stand.
     ///
     /// # Errors
     /// `Argument` for a list without this rank, or with a rank that there is not or twice; what the bootstrap reports, such as
     /// `PeerLost` for a rank of the list that is lost. Errors name ranks by their numbers in this communicator.
     pub fn subset(&self, ranks: &[u32]) -> Result<Communicator, ExecutorError> {
+        self.subset_as(ranks, None)
+    }
+
+    /// As [`subset`](Self::subset), with a name for the new communicator, which is as in [`Options::name`].
+    ///
+    /// # Errors
+    /// As [`subset`](Self::subset); `Argument` for the name.
+    pub fn subset_as(
+        &self,
+        ranks: &[u32],
+        name: Option<&str>,
+    ) -> Result<Communicator, ExecutorError> {
+        name.map_or(Ok(()), name::check)?;
+        let name = name.or(self.name());
+        let some = || {
+            self.check_listed(ranks)?;
+            self.among(ranks, name).map_err(|error| error.renumbered(ranks))
+        };
+        some().map_err(|error| self.shared.whose.names(error))
+    }
+
+    /// Checks a list of ranks that are to make a communicator.
+    fn check_listed(&self, ranks: &[u32]) -> Result<(), ExecutorError> {
         let bad = |saw: String| ExecutorError::Argument {
             what: "make a communicator of some ranks",
             saw,
@@ -105,11 +155,11 @@ impl Communicator {
                 self.rank()
             )));
         }
-        self.among(ranks).map_err(|error| error.renumbered(ranks))
+        Ok(())
     }
 
     /// As [`subset`](Self::subset), of a list that makes a communicator; in errors ranks have their numbers in it.
-    fn among(&self, ranks: &[u32]) -> Result<Communicator, ExecutorError> {
+    fn among(&self, ranks: &[u32], name: Option<&str>) -> Result<Communicator, ExecutorError> {
         let end = loop {
             // Numbered for each list of ranks: only the ranks on it know that it was asked for.
             let number = {
@@ -125,7 +175,8 @@ impl Communicator {
                 break end;
             }
         };
-        self.shared.failure.unless_aborted(&end, || self.form(Arc::clone(&end)))
+        let form = || self.form(Arc::clone(&end), name.map(str::to_owned));
+        self.shared.failure.unless_aborted(&end, form)
     }
 
     /// The ranks that this rank knows to be gone, in order: they have died, have left this communicator, or cannot be reached any
@@ -175,6 +226,7 @@ impl Communicator {
         let none = Installed::none("transfers use none");
         // All of a pair is on one stream already, whose launches and replays share what they leave.
         let options = self.shared.options.clone().with_installed(none).with_one_lane(false);
+        let options = options.of_pair(self.shared.whose.pair_with(peer, end.rank()));
         // A peer of this node that leaves because of a loss has left, for `Shared::has_left`, only once this rank has heard of
         // the loss.
         let near = self.shared.peers[peer as usize].same_node;
@@ -197,12 +249,17 @@ impl Communicator {
         [self.rank().min(peer), self.rank().max(peer)]
     }
 
-    /// Brings up this rank's end of a group: returns when all of it have come.
+    /// Brings up this rank's end of a group, under a name if it gets one: returns when all of it have come.
     ///
     /// # Errors
     /// What the bootstrap reports.
-    pub(crate) fn form(&self, end: Arc<dyn Bootstrap>) -> Result<Communicator, ExecutorError> {
-        let formed = self.begin(&end, &self.shared.options).and_then(Greeted::come);
+    fn form(
+        &self,
+        end: Arc<dyn Bootstrap>,
+        name: Option<String>,
+    ) -> Result<Communicator, ExecutorError> {
+        let options = self.shared.options.clone().with_name(name);
+        let formed = self.begin(&end, &options).and_then(Greeted::come);
         // The peers would wait for this rank in vain, so they are told.
         formed.inspect_err(|error| end.abort(&format!("it was given up: {error}")))
     }

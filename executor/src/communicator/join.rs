@@ -43,6 +43,7 @@ pub(super) struct Join {
     installed: Installed,
     /// Whether it is part of a communicator of more ranks than cores.
     crowd: bool,
+    whose: Whose,
 }
 
 /// A communicator that waits for its peers' greetings.
@@ -67,7 +68,8 @@ impl Join {
         options: &Options,
     ) -> Result<Greeted, ExecutorError> {
         // Ranks may meet for longer than calls wait, and a bootstrap may come from anywhere.
-        let bootstrap = bootstrap.within(options.timeout.unwrap_or(NO_LIMIT));
+        let limit = options.timeout.unwrap_or(NO_LIMIT);
+        let bootstrap = bootstrap.within(limit, options.name.as_deref().map(name::called));
         let host = if device.backend() == Backend::Host { Arc::clone(device) } else { host()? };
         let other = (device.backend() != Backend::Host).then(|| Arc::clone(device));
         let devices = match &other {
@@ -82,6 +84,7 @@ impl Join {
         rank_page(&page).control.initialise(rank, pid);
         let nodes = nodes(&*bootstrap)?;
         let one_node = nodes.iter().all(|node| *node == nodes[rank as usize]);
+        let whose = options.whose(rank, world);
         let settings = Settings::new(rank, bootstrap.key(WIRES))
             .with_interface(options.interface.clone())
             .with_met(bootstrap.peer(rank)?.address)
@@ -92,7 +95,7 @@ impl Join {
         // Without a wire that reaches other nodes the mirrors stay as they are: those ranks never come.
         let apart = !one_node || wires.open.iter().any(|wire| wire.name() != LOCAL);
         let mirrors = if apart { Some(Mirrors::new(&*host, world)?) } else { None };
-        let ports = Ports::new(&bootstrap, wires);
+        let ports = Ports::new(&bootstrap, &whose, wires);
         let mirrored = mirrors.as_ref().map(Mirrors::memory);
         [Some(&page), mirrored].into_iter().flatten().for_each(|memory| ports.keep(memory));
         let invitations = Arc::<Invitations>::default();
@@ -148,6 +151,7 @@ impl Join {
             tuning,
             installed,
             crowd: false,
+            whose,
         };
         Ok(Greeted { join, ticket, blobs: None })
     }
@@ -340,7 +344,7 @@ impl Settled {
     pub(super) fn finish(self) -> Result<Communicator, ExecutorError> {
         let Settled { mut shared, ticket } = self;
         if let Some(ticket) = ticket {
-            shared.installed = shared.installed.loadable(&ticket.wait()?, shared.rank);
+            shared.installed = shared.installed.loadable(&ticket.wait()?, &shared.whose);
         }
         let shared = Arc::new(shared);
         if let Some(gpu) = &shared.gpu {
@@ -394,6 +398,7 @@ impl Probed {
             installed,
             rank,
             world,
+            whose: join.whose,
             identity,
             gpu,
             process_access,

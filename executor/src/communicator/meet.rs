@@ -100,9 +100,11 @@ impl Communicator {
         options: &Options,
     ) -> Result<Communicator, ExecutorError> {
         options.check()?;
-        let bootstrap = meet()?;
-        let device = options.device()?;
-        Join::begin(bootstrap, &device, options)?.in_own_group().come()
+        let join = || {
+            let bootstrap = meet()?;
+            Join::begin(bootstrap, &options.device()?, options)?.in_own_group().come()
+        };
+        join().map_err(|error| options.names(error))
     }
 
     fn found(

@@ -1,5 +1,6 @@
 //! How a communicator behaves.
 
+use super::name::{self, Whose};
 use crate::error::ExecutorError;
 use crate::registry::{Installed, Registry};
 use crate::selection::Tuning;
@@ -83,6 +84,9 @@ pub struct Options {
     /// [`LoadedPlan::verdict`](crate::LoadedPlan::verdict) says what is known. Off, a plan that hangs or corrupts is
     /// found out when it does.
     pub verification: bool,
+    /// What the communicator is called in its errors and in the lines of the log about it: 1 to 128 bytes of text without control
+    /// characters. It is for people, on this rank: ranks may differ, and only some may have one.
+    pub name: Option<String>,
     /// The wire that port channels use, e.g. `tcp`; `None` takes the cheapest that both ends have. `ANTIPHON_WIRE` in the
     /// environment sets it. All ranks must say the same.
     pub wire: Option<String>,
@@ -121,6 +125,8 @@ pub struct Options {
     /// before it; all ranks make them in one order, but each rank chooses its own streams. Launches recorded into graphs follow
     /// each other in their recording. Off, streams are numbered, and all ranks must use them alike. All ranks must say the same.
     pub one_lane: bool,
+    /// What the log calls a pair.
+    pair: Option<Whose>,
     /// What is wrong with variables whose options nobody has named.
     garbled: BTreeMap<&'static str, LauncherError>,
 }
@@ -160,6 +166,7 @@ impl Options {
             timeout: noted(&mut garbled, CALL_TIMEOUT, timeout).unwrap_or(Some(MINUTE)),
             process_access: true,
             verification: true,
+            name: None,
             wire: environment.get(WIRE).map(str::to_owned),
             interface: None,
             device: None,
@@ -173,6 +180,7 @@ impl Options {
             installed: None,
             tags: listed(&std::env::var("ANTIPHON_TAGS").unwrap_or_default()),
             one_lane: false,
+            pair: None,
             garbled,
         }
     }
@@ -216,6 +224,13 @@ impl Options {
     #[must_use]
     pub fn with_process_access(mut self, allowed: bool) -> Self {
         self.process_access = allowed;
+        self
+    }
+
+    /// These options with a name for the communicator.
+    #[must_use]
+    pub fn with_name(mut self, name: Option<String>) -> Self {
+        self.name = name;
         self
     }
 
@@ -311,12 +326,32 @@ impl Options {
         self
     }
 
-    /// Checks that the environment garbles none of the options that nobody has named.
+    /// Checks that the name is one, and that the environment garbles none of the options that nobody has named.
     ///
     /// # Errors
-    /// [`Launcher`](ExecutorError::Launcher), which names the variable.
+    /// `Argument` for the name; [`Launcher`](ExecutorError::Launcher), which names the variable.
     pub fn check(&self) -> Result<(), ExecutorError> {
+        self.name.as_deref().map_or(Ok(()), name::check)?;
         self.garbled.values().next().map_or(Ok(()), |error| Err(error.clone().into()))
+    }
+
+    /// These options for a pair, which the log calls this. Its errors the communicator tells whose transfers go through it.
+    pub(super) fn of_pair(self, whose: Whose) -> Self {
+        Options { name: None, pair: Some(whose), ..self }
+    }
+
+    /// What errors and the log call a communicator with these options.
+    pub(super) fn whose(&self, rank: u32, world: u32) -> Whose {
+        let own = || Whose::of(self.name.as_deref(), rank, world);
+        self.pair.clone().unwrap_or_else(own)
+    }
+
+    /// An error of a communicator that is being made with these options.
+    pub(super) fn names(&self, error: ExecutorError) -> ExecutorError {
+        match &self.name {
+            Some(name) => error.named(&name::called(name)),
+            None => error,
+        }
     }
 
     /// The device of the ranks' buffers.

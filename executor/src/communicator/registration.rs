@@ -14,6 +14,10 @@ impl Communicator {
     /// # Errors
     /// What broke the communicator; what device and peers report.
     pub fn register(&self, buffer: *const u8, bytes: u64) -> Result<bool, ExecutorError> {
+        self.told_of(buffer, bytes).map_err(|error| self.shared.whose.names(error))
+    }
+
+    fn told_of(&self, buffer: *const u8, bytes: u64) -> Result<bool, ExecutorError> {
         let shared = &self.shared;
         shared.check()?;
         if bytes == 0 {

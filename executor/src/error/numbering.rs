@@ -67,6 +67,9 @@ impl ExecutorError {
             E::Wire { source: W::Lost { wire, peer, reason } } => {
                 E::Wire { source: W::Lost { wire, peer: name(peer), reason } }
             }
+            E::Named { whose, source } => {
+                E::Named { whose, source: Arc::new(Arc::unwrap_or_clone(source).renumbered(names)) }
+            }
             E::Transport(error) => E::Transport(of_transport(error, name)),
             E::Bootstrap(error) => E::Bootstrap(of_bootstrap(error, name)),
             E::OfWhole { source } => match Arc::unwrap_or_clone(source) {

@@ -52,7 +52,8 @@ impl Executor {
         for RankCall { executor, call, stream } in calls {
             let shared = &executor.communicator().shared;
             let Some(gpu) = &shared.gpu else { continue };
-            let (sizes, blocks) = executor.checked(call)?;
+            let checked = executor.checked(call).map_err(|error| executor.names(error));
+            let (sizes, blocks) = checked?;
             members.push(Member { shared, gpu, order, call, sizes, blocks, stream });
         }
         for RankCall { executor, call, stream } in calls {
@@ -64,7 +65,7 @@ impl Executor {
         // SAFETY: as this function's.
         let launched = unsafe { launch_together(&members) };
         launched.map_err(|error| match members.first() {
-            Some(Member { call, .. }) => call.plan.told(error),
+            Some(Member { call, shared, .. }) => shared.whose.names(call.plan.told(error)),
             None => error,
         })
     }

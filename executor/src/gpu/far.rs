@@ -129,7 +129,7 @@ impl Gpu {
         };
         let done = || shared.failed() || (self.contexts().iter().all(is_heard) && proxy.is_calm());
         if !wait(shared.options.timeout.unwrap_or(MINUTE), done) {
-            log::warn!("rank {}: leaves peers that are still in a launch", shared.rank);
+            log::warn!("{}: leaves peers that are still in a launch", shared.whose);
         }
     }
 }

@@ -52,7 +52,7 @@ impl Gpu {
             std::thread::sleep(PAUSE);
         }
         if let (Some(_), Err(error)) = (failed, shared.check()) {
-            log::warn!("rank {}: launches that nobody waited for have ended: {error}", shared.rank);
+            log::warn!("{}: launches that nobody waited for have ended: {error}", shared.whose);
         }
     }
 

@@ -105,9 +105,9 @@ impl Drop for Other {
         // Dropping the last handle waits for its launches, which may wait for this rank's: so another thread does it.
         if let Some(last) = self.0.take().and_then(Arc::into_inner) {
             let named = std::thread::Builder::new().name("antiphon-leaves".to_owned());
-            let rank = last.rank;
+            let whose = last.whose.clone();
             if let Err(error) = named.spawn(move || drop(last)) {
-                log::warn!("rank {rank} leaves on another's thread: {error}");
+                log::warn!("{whose} leaves on another's thread: {error}");
             }
         }
     }
@@ -141,7 +141,7 @@ impl Gpu {
                 Ok(parts) => contexts.push(parts.context),
                 Err(error) => {
                     let name = plan.name();
-                    log::debug!("rank {} makes what `{name}` needs itself: {error}", other.rank);
+                    log::debug!("{} makes what `{name}` needs itself: {error}", other.whose);
                 }
             }
         });

@@ -70,7 +70,7 @@ impl Gpu {
         self.family.for_others(shared.rank, |other| {
             let made = other.gpu.as_ref().map(|gpu| gpu.scale_kernel(other, dtype));
             if let Some(Err(error)) = made {
-                log::debug!("rank {} loads what multiplies itself: {error}", other.rank);
+                log::debug!("{} loads what multiplies itself: {error}", other.whose);
             }
         });
         Ok(())
@@ -124,7 +124,7 @@ impl Gpu {
                     let small = gpu.scales().spare.replace(made);
                     small.into_iter().for_each(super::free);
                 }
-                Err(error) => log::debug!("rank {} makes room itself: {error}", other.rank),
+                Err(error) => log::debug!("{} makes room itself: {error}", other.whose),
             }
         });
         Ok(address)

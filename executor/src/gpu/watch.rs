@@ -177,7 +177,7 @@ fn tick(shared: &Shared, gpu: &Gpu, standing: &mut HashMap<usize, Standing>) -> 
                 {
                     shared.end(launch.stalled(limit));
                 } else if let Some(waited) = then.late.due(now) {
-                    log::warn!("{}", goes_on(&launch.stalled(waited)));
+                    log::warn!("{}", shared.whose.says(goes_on(&launch.stalled(waited))));
                 }
             }
             None => {

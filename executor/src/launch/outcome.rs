@@ -421,10 +421,10 @@ impl Launch<'_> {
                 helped = Instant::now();
             }
             if let Some(waited) = late.due(Instant::now()) {
-                let (rank, seq, waited) = (shared.rank, self.order.seq, waited.as_secs());
+                let (who, seq, waited) = (&shared.whose, self.order.seq, waited.as_secs());
                 shielded(|| {
                     log::warn!(
-                        "rank {rank} waits, for {waited} s by now, until rank {peer}, of this process, is out of the buffers of \
+                        "{who} waits, for {waited} s by now, until rank {peer}, of this process, is out of the buffers of \
                          launch {seq}, which has failed"
                     )
                 });

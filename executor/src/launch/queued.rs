@@ -78,7 +78,7 @@ impl Task for QueuedLaunch {
         match self.advance(effort) {
             Ok(false) => TaskState::Pending,
             Ok(true) => TaskState::Done(Ok(())),
-            Err(error) => TaskState::Done(Err(Arc::new(error))),
+            Err(error) => TaskState::Done(Err(Arc::new(self.shared.whose.names(error)))),
         }
     }
 }

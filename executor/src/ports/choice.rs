@@ -33,10 +33,10 @@ impl Ports {
         if let Some((cost, at)) = best {
             let (name, peer) = (self.wires[at].name(), to.peer.rank);
             let others = reasons.iter().map(|why| format!("; not {why}")).collect::<String>();
-            debug!("rank {}: the wire to rank {peer} is {name}, of cost {cost}{others}", self.rank);
+            debug!("{}: the wire to rank {peer} is {name}, of cost {cost}{others}", self.whose);
             if !to.peer.same_node && is_news(&format!("to other nodes: {name}")) {
                 let over = self.wires[at].describe();
-                info!("rank {}: the wire to other nodes is {name}: {over}{others}", self.rank);
+                info!("{}: the wire to other nodes is {name}: {over}{others}", self.whose);
             }
             return Ok(at);
         }

@@ -285,9 +285,9 @@ impl Ports {
     ) -> Result<(), WireError> {
         let lost = Arc::new(OnceLock::new());
         let note = Arc::clone(&lost);
-        let rank = self.rank;
+        let whose = self.whose.clone();
         let lose = move |error: &WireError| {
-            debug!("rank {rank}: {error}");
+            debug!("{whose}: {error}");
             note.get_or_init(|| (Instant::now(), error.clone()));
         };
         let telling = Arc::new(Telling::new(self.rank, Arc::clone(&self.come)));
@@ -304,7 +304,7 @@ impl Ports {
         };
         if let Some(wire) = wire {
             let (name, over) = (self.wires[wire].name(), standing.attended.link().describe());
-            debug!("rank {} writes to rank {peer} over the wire {name}: {over}", self.rank);
+            debug!("{} writes to rank {peer} over the wire {name}: {over}", self.whose);
         }
         // A thread that registers memory tells the peers of all links that stand: this peer is one of them, or hears of it below.
         let registering = self.registering();

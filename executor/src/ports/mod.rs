@@ -12,7 +12,7 @@ mod mirror;
 mod regions;
 mod wires;
 
-use crate::communicator::CONTROL;
+use crate::communicator::{CONTROL, Whose};
 use crate::error::{Doing, ExecutorError};
 use crate::shared::control::RING;
 use crate::sync::{lock, shielded};
@@ -69,6 +69,7 @@ pub struct PortLink {
 /// One rank's port channels on one communicator.
 pub struct Ports {
     rank: u32,
+    whose: Whose,
     /// A handler of the bootstrap holds the ports.
     voice: Voice,
     wires: Vec<Arc<dyn Wire>>,
@@ -161,11 +162,16 @@ impl fmt::Debug for Ports {
 
 impl Ports {
     /// The ports of `bootstrap`'s rank over these wires.
-    pub fn new(bootstrap: &Arc<dyn Bootstrap>, Wires { open: wires, closed }: Wires) -> Arc<Self> {
+    pub fn new(
+        bootstrap: &Arc<dyn Bootstrap>,
+        whose: &Whose,
+        Wires { open: wires, closed }: Wires,
+    ) -> Arc<Self> {
         let (rank, world) = (bootstrap.rank(), bootstrap.world() as usize);
         let peers = (0..world).map(|_| Towards::default()).collect();
         Arc::new_cyclic(|ports: &Weak<Ports>| Ports {
             rank,
+            whose: whose.clone(),
             voice: bootstrap.voice(),
             wires,
             closed,

@@ -3,6 +3,7 @@
 use super::Ports;
 use super::lend::Lent;
 use super::message::LinkMessage;
+use crate::communicator::Whose;
 use crate::error::ExecutorError;
 use antiphon_hal::Memory;
 use antiphon_port::{Registration, Wire, WireError};
@@ -47,7 +48,7 @@ impl OwnRegion {
 
 /// Registers a memory with a wire; `None` if the wire does not take it, and need not.
 fn register(
-    rank: u32,
+    whose: &Whose,
     lent: &Arc<Lent>,
     may_lack: bool,
     wire: &dyn Wire,
@@ -59,7 +60,7 @@ fn register(
         Ok(registration) => Ok(Some(registration)),
         Err(error) if may_lack => {
             let (bytes, name) = (lent.len(), wire.name());
-            debug!("rank {rank}: {bytes} bytes of a GPU are staged over the wire {name}: {error}");
+            debug!("{whose}: {bytes} bytes of a GPU are staged over the wire {name}: {error}");
             Ok(None)
         }
         Err(error) => Err(error),
@@ -115,7 +116,7 @@ impl Ports {
         let mut region = OwnRegion::new(memory, may_lack);
         let mut said = Vec::new();
         for wire in used {
-            let registered = register(self.rank, &region.lent, may_lack, &*self.wires[wire]);
+            let registered = register(&self.whose, &region.lent, may_lack, &*self.wires[wire]);
             let registered = registered.map_err(|source| {
                 let (saw, allowed) = (source.to_string(), "memory that wires can register");
                 ExecutorError::Argument { what: "use a buffer with port channels", saw, allowed }
@@ -148,7 +149,7 @@ impl Ports {
             lacks.map(|(&id, own)| (id, Arc::clone(&own.lent), own.may_lack)).collect()
         };
         for (id, lent, may_lack) in lacking {
-            let registered = register(self.rank, &lent, may_lack, &*self.wires[wire])?;
+            let registered = register(&self.whose, &lent, may_lack, &*self.wires[wire])?;
             // Nothing is taken away meanwhile.
             if let (Some(registration), Some(own)) =
                 (registered, self.state().own.regions.get_mut(&id))

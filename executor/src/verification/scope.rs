@@ -1,5 +1,6 @@
 //! Which calls of a plan a verdict is about.
 
+use crate::communicator::Whose;
 use crate::error::ExecutorError;
 use crate::executor::Call;
 use crate::plan_cache::LoadedPlan;
@@ -45,8 +46,8 @@ impl Scope {
     ///
     /// # Errors
     /// Why not.
-    pub fn admit(self, call: &Call<'_>, rank: u32) -> Result<(), ExecutorError> {
-        let plan = call.plan;
+    pub fn admit(self, call: &Call<'_>, whose: &Whose) -> Result<(), ExecutorError> {
+        let (plan, rank) = (call.plan, whose.rank());
         if let Some(op) = call.op
             && self.repeats
             && !op.is_idempotent()
@@ -83,7 +84,7 @@ impl Scope {
             (true, false) if !call.is_empty() && !self.has_one(plan, rank) => Some("out of place"),
             _ => None,
         };
-        other.map_or(Ok(()), |place| self.admit_place(plan, rank, place))
+        other.map_or(Ok(()), |place| self.admit_place(plan, whose, place))
     }
 
     /// Whether a call may be made of whose runtime blocks some lie in place (`own`), or some `elsewhere`: not if its plan is
@@ -94,7 +95,7 @@ impl Scope {
     pub fn admit_blocks(
         self,
         plan: &LoadedPlan,
-        rank: u32,
+        whose: &Whose,
         [own, elsewhere]: [bool; 2],
     ) -> Result<(), ExecutorError> {
         if !plan.layout().in_place || !elsewhere || *plan.verdict() == Verdict::NotVerified {
@@ -107,11 +108,16 @@ impl Scope {
                 allowed: "all blocks that are sent in place, or none of them",
             });
         }
-        self.admit_place(plan, rank, "out of place")
+        self.admit_place(plan, whose, "out of place")
     }
 
     /// Refuses a plan in this place, for which it is not written, if it is known to be wrong there. Warns if nothing is known.
-    fn admit_place(self, plan: &LoadedPlan, rank: u32, place: &str) -> Result<(), ExecutorError> {
+    fn admit_place(
+        self,
+        plan: &LoadedPlan,
+        whose: &Whose,
+        place: &str,
+    ) -> Result<(), ExecutorError> {
         // With a root, or runtime sizes, each rank is in place or not as it likes: a plan that is right with all ranks in the
         // other place need not be right with some.
         let mixed =
@@ -127,7 +133,7 @@ impl Scope {
                 },
             }),
             None => {
-                plan.warn_of_place(rank, place);
+                plan.warn_of_place(whose, place);
                 Ok(())
             }
             Some(true) => Ok(()),

@@ -24,12 +24,14 @@ pub(crate) struct Group {
     pub members: Vec<u32>,
     /// How long this rank waits for the others.
     pub limit: Duration,
+    /// What the log calls it.
+    pub called: Option<Arc<str>>,
 }
 
 impl Group {
     /// The group of all ranks.
     fn whole(world: usize, limit: Duration) -> Group {
-        Group { id: 0, members: (0..world as u32).collect(), limit }
+        Group { id: 0, members: (0..world as u32).collect(), limit, called: None }
     }
 
     pub(crate) fn of(parent: u64, id: u64, members: Vec<u32>, limit: Duration) -> Group {
@@ -42,7 +44,7 @@ impl Group {
             mixed ^ (mixed >> 31)
         });
         // 0 is the group of all ranks.
-        Group { id: mixed.max(1), members, limit }
+        Group { id: mixed.max(1), members, limit, called: None }
     }
 
     /// The mesh rank that gathers the group's collectives.
@@ -275,13 +277,10 @@ impl Bootstrap for Member {
         Ok(Member::end_of(self.session.clone(), group, rank as u32))
     }
 
-    fn within(&self, limit: Duration) -> Arc<dyn Bootstrap> {
+    fn within(&self, limit: Duration, called: Option<Arc<str>>) -> Arc<dyn Bootstrap> {
         let Group { id, ref members, .. } = *self.group;
-        Member::end_of(
-            self.session.clone(),
-            Group { id, members: members.clone(), limit },
-            self.rank,
-        )
+        let group = Group { id, members: members.clone(), limit, called };
+        Member::end_of(self.session.clone(), group, self.rank)
     }
 
     fn abort(&self, reason: &str) {

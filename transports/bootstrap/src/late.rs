@@ -1,5 +1,6 @@
 //! When a rank that waits long says so: without a time limit it would never say why.
 
+use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -50,11 +51,11 @@ impl Late {
     }
 }
 
-/// What a rank says when it has waited this long for others in an operation of this name; `missing` must not be empty.
-pub fn overdue(rank: u32, doing: &str, waited: Duration, missing: &[PeerName]) -> String {
+/// What a rank, which is called `who`, says when it has waited this long for others in an operation of this name; `missing` must not be empty.
+pub fn overdue(who: impl Display, doing: &str, waited: Duration, missing: &[PeerName]) -> String {
     let (seconds, missing) = (waited.as_secs(), Names(missing));
     format!(
-        "rank {rank} has waited {seconds} s in the {doing} and goes on waiting for {missing}; see whether they come there, too"
+        "{who} has waited {seconds} s in the {doing} and goes on waiting for {missing}; see whether they come there, too"
     )
 }
 

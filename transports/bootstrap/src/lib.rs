@@ -211,8 +211,9 @@ pub trait Bootstrap: Send + Sync {
     fn group(&self, id: u64, members: &[u32]) -> Result<Arc<dyn Bootstrap>>;
 
     /// This end of the same group with another time limit: its calls, and those of groups made of it, wait for the others for at
-    /// most `limit`. Both ends share everything else: the order of collective calls, subscriptions, aborts.
-    fn within(&self, limit: Duration) -> Arc<dyn Bootstrap>;
+    /// most `limit`; and what the log says of its long waits begins with what the group is `called`, if it is called something. Both
+    /// ends share everything else: the order of collective calls, subscriptions, aborts.
+    fn within(&self, limit: Duration, called: Option<Arc<str>>) -> Arc<dyn Bootstrap>;
 
     /// Ends all waits of this group, here and on all its ranks, and tells the peers' handlers. Final: later calls fail
     /// with the same reason. Of several aborts the first counts. Other groups, also those made from this one, are not

@@ -328,7 +328,7 @@ fn a_voice_speaks_for_an_end_and_keeps_none(make: Factory) {
 fn a_timeout_names_the_missing(make: Factory) {
     let ends = make(4, PATIENCE);
     let early = ends[2].exchange_begin(b"here").unwrap();
-    let error = ends[0].within(Duration::from_secs(2)).exchange(b"x").unwrap_err();
+    let error = ends[0].within(Duration::from_secs(2), None).exchange(b"x").unwrap_err();
     let BootstrapError::Timeout { missing, .. } = &error else { panic!("{error}") };
     assert_eq!(missing.iter().map(|peer| peer.rank).collect::<Vec<_>>(), [1, 3]);
     assert!(error.to_string().contains(&format!("rank 1 (pid {})", std::process::id())), "{error}");
@@ -346,7 +346,7 @@ fn a_group_has_a_limit_of_its_own(make: Factory) {
     let [early, late] = [0, 2].map(|rank: usize| {
         let members = [0, 2];
         let group = if rank == 0 {
-            ends[rank].within(limit).group(7, &members)
+            ends[rank].within(limit, None).group(7, &members)
         } else {
             ends[rank].group(7, &members)
         };

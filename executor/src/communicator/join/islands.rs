@@ -244,10 +244,11 @@ impl Bootstrap for Islands {
         Ok(Arc::new(Islands { ranks, nodes, homes, whole: Arc::default() }))
     }
 
-    fn within(&self, limit: Duration) -> Arc<dyn Bootstrap> {
+    fn within(&self, limit: Duration, called: Option<Arc<str>>) -> Arc<dyn Bootstrap> {
         let Islands { ranks, nodes, homes, whole } = self;
         let (nodes, homes) = (nodes.clone(), homes.clone());
-        Arc::new(Islands { ranks: ranks.within(limit), nodes, homes, whole: Arc::clone(whole) })
+        let ranks = ranks.within(limit, called);
+        Arc::new(Islands { ranks, nodes, homes, whole: Arc::clone(whole) })
     }
 
     fn abort(&self, reason: &str) {
@@ -321,7 +322,7 @@ mod tests {
         };
         assert_eq!(nodes(&islands), [0, 1, 0]);
         let group = islands.group(7, &[1, 0]).unwrap();
-        let group = group.within(Duration::from_secs(1));
+        let group = group.within(Duration::from_secs(1), None);
         assert_eq!(nodes(&*group), [1, 0]);
         assert_eq!(super::homes(&*group).unwrap(), Some(vec![0; 2]));
         let alike = islands.group(9, &[0, 2]).unwrap();

@@ -1,6 +1,7 @@
 //! Which installed plans ranks use: those that all have, and all can load.
 
 use super::{Installed, Skipped, file};
+use crate::communicator::Whose;
 use crate::error::ExecutorError;
 use crate::plan_cache::LoadedPlan;
 use crate::selection::Spread;
@@ -39,8 +40,8 @@ impl Installed {
     }
 
     /// The plans that all ranks can load, by what each rank `told`, in rank order. The others serve nothing; the first rank
-    /// that cannot load such a plan warns of it, so this one does if it is `own`.
-    pub(crate) fn loadable(&self, told: &[Vec<u8>], own: u32) -> Self {
+    /// that cannot load such a plan warns of it, so this one does if it is that rank.
+    pub(crate) fn loadable(&self, told: &[Vec<u8>], own: &Whose) -> Self {
         let mut left = self.clone();
         for (rank, told) in (0..).zip(told) {
             for line in String::from_utf8_lossy(told).lines() {
@@ -49,9 +50,9 @@ impl Installed {
                 let Some(plan) = named.map(|plan| plan.name()) else { continue };
                 if left.plans.iter().any(|known| known.name() == plan) {
                     let why = format!("it cannot be loaded on rank {rank}: {why}");
-                    if rank == own {
+                    if rank == own.rank() {
                         log::warn!(
-                            "rank {own}: the installed plan `{plan}` serves nothing on this communicator: {why}; `antiphon install --remove {plan}` removes it"
+                            "{own}: the installed plan `{plan}` serves nothing on this communicator: {why}; `antiphon install --remove {plan}` removes it"
                         );
                     }
                     left = left.without(plan, &why);

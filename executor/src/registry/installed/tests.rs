@@ -1,6 +1,7 @@
 //! Files of installed plans: what is kept of a plan, and what is no installed plan.
 
 use super::*;
+use crate::communicator::Whose;
 use crate::selection::{Devices, Question, Rule, Spread};
 use crate::{Registry, selection::Tuning};
 use antiphon_plan::algorithms::{Algorithm, Shape};
@@ -208,7 +209,7 @@ fn what_one_rank_cannot_load_no_rank_uses() {
         })
     };
     let names = |told: &[Vec<u8>]| {
-        let left = installed.loadable(told, 0);
+        let left = installed.loadable(told, &Whose::of(None, 0, 2));
         let names = left.plans().iter().map(|plan| plan.name().to_owned()).collect::<Vec<_>>();
         (names.join(" "), left.skipped().to_vec())
     };

@@ -325,7 +325,11 @@ impl Ticket {
         if ranks < job {
             doing += &format!(" among {ranks} of the job's {job} ranks");
         }
-        self.word = Some(overdue(mesh.rank, &doing, waited, &missing));
+        let said = overdue(format_args!("rank {}", mesh.rank), &doing, waited, &missing);
+        self.word = Some(match &self.group.called {
+            Some(called) => format!("{called}: {said}"),
+            None => said,
+        });
         Duration::ZERO
     }
 
@@ -421,5 +425,11 @@ mod tests {
         for ticket in tickets.into_iter().chain(others) {
             assert_eq!(ticket.wait().unwrap().len(), 4);
         }
+        // A group that is called something says so first.
+        let called = groups[0].within(Duration::from_secs(60), Some("the first".into()));
+        let mut ticket = called.barrier_begin().unwrap();
+        ticket.late = overdue(121);
+        let said = word(&mut ticket);
+        assert!(said.starts_with("the first: rank 1 has waited 12"), "{said}");
     }
 }
