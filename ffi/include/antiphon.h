@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /* A configuration that asks for nothing; see antiphon_config. */
-#define ANTIPHON_CONFIG_INIT { sizeof(antiphon_config), 0, 0, 0, NULL, NULL, 0, 0, NULL, 0, NULL, 0, NULL, 0, 0 }
+#define ANTIPHON_CONFIG_INIT { sizeof(antiphon_config), 0, 0, 0, NULL, NULL, 0, 0, NULL, 0, NULL, 0, NULL, 0, 0, NULL }
 
 /* Terms that say nothing; see antiphon_terms. */
 #define ANTIPHON_TERMS_INIT { sizeof(antiphon_terms), NULL, NULL, 0, 0, 0, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0 }
@@ -38,7 +38,7 @@
 /**
  * The minor number of the binary interface: raised by every addition.
  */
-#define ANTIPHON_ABI_MINOR 15
+#define ANTIPHON_ABI_MINOR 16
 
 /**
  * The results that functions return. A number never changes its meaning.
@@ -425,6 +425,11 @@ typedef struct antiphon_config {
      * ANTIPHON_LEGACY_IPC is 1. Then each buffer's first call must have the device to itself on all ranks.
      */
     int32_t legacy_ipc;
+    /**
+     * What the communicator is called in its errors and in the lines of the log about it: 1 to 128 bytes of UTF-8 without control
+     * characters. Null for no name. It is for people, on this rank: ranks may differ.
+     */
+    const char *name;
 } antiphon_config;
 
 /**
@@ -1102,6 +1107,23 @@ antiphon_result antiphon_communicator_rank(const struct antiphon_communicator *c
 antiphon_result antiphon_communicator_world(const struct antiphon_communicator *communicator, uint32_t *out_world);
 
 /**
+ * Writes the name of a communicator and a zero into a buffer of `capacity` bytes, and the number of bytes to `out_bytes`: that of
+ * its configuration, or what it was split or made with, or has of its parent. Without a name the text is empty. With a null buffer
+ * and a capacity of 0 it writes only the number of bytes, which is 129 at most. If the buffer is too small, it fails with
+ * ANTIPHON_RESULT_BUFFER_TOO_SMALL.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; the buffer is null or has `capacity`
+ * bytes, `out_bytes` is null or writable.
+ */
+antiphon_result antiphon_communicator_name(const struct antiphon_communicator *communicator,
+                                           char *buffer,
+                                           uint64_t capacity,
+                                           uint64_t *out_bytes);
+
+/**
  * Writes the number of the node that a rank is on: ranks with equal numbers map each other's memory.
  *
  * Any thread may call it at any time.
@@ -1243,7 +1265,8 @@ antiphon_result antiphon_local_rank(uint32_t *out_rank);
 
 /**
  * Divides the ranks into groups: ranks of one color form a new one, ordered by key, then by rank. The bits of a key are read
- * as an `int32_t`, so it may be negative. Every rank calls it; one that passes a negative color joins none, and gets null.
+ * as an `int32_t`, so it may be negative. Every rank calls it; one that passes a negative color joins none, and gets null. If the
+ * communicator is called "dp", the new one of color 2 is called "dp/2".
  *
  * Any thread may call it, in the same order among a communicator's calls on all ranks.
  *
@@ -1256,10 +1279,26 @@ antiphon_result antiphon_communicator_split(const struct antiphon_communicator *
                                             struct antiphon_communicator **out_communicator);
 
 /**
+ * As antiphon_communicator_split, with a name for the new communicator, as antiphon_config has it. Null takes the one that a split
+ * gives. Ranks may differ.
+ *
+ * Any thread may call it, in the same order among a communicator's calls on all ranks.
+ *
+ * The caller sees to it:
+ * As antiphon_communicator_split; the name is null or ends with a zero.
+ */
+antiphon_result antiphon_communicator_split_as(const struct antiphon_communicator *communicator,
+                                               int32_t color,
+                                               uint32_t key,
+                                               const char *name,
+                                               struct antiphon_communicator **out_communicator);
+
+/**
  * Makes a communicator of some ranks of another, in the order of the list: each of the `count` listed ranks calls it with the
  * same list, and the others take no part. It also works if the other communicator is broken, if the listed ranks are alive.
  * antiphon_communicator_lost tells which ranks are not. If a listed rank is lost meanwhile, it fails with
- * ANTIPHON_RESULT_PEER_LOST, or with ANTIPHON_RESULT_ABORTED where another rank found that out first.
+ * ANTIPHON_RESULT_PEER_LOST, or with ANTIPHON_RESULT_ABORTED where another rank found that out first. The new communicator has the
+ * other one's name.
  *
  * Any thread may call it, in the same order among calls with the same list on all ranks of the list.
  *
@@ -1271,6 +1310,21 @@ antiphon_result antiphon_communicator_subset(const struct antiphon_communicator 
                                              const uint32_t *ranks,
                                              uint32_t count,
                                              struct antiphon_communicator **out_communicator);
+
+/**
+ * As antiphon_communicator_subset, with a name for the new communicator, as antiphon_config has it. Null takes the other one's.
+ * Ranks may differ.
+ *
+ * Any thread may call it, in the same order among calls with the same list on all ranks of the list.
+ *
+ * The caller sees to it:
+ * As antiphon_communicator_subset; the name is null or ends with a zero.
+ */
+antiphon_result antiphon_communicator_subset_as(const struct antiphon_communicator *communicator,
+                                                const uint32_t *ranks,
+                                                uint32_t count,
+                                                const char *name,
+                                                struct antiphon_communicator **out_communicator);
 
 /**
  * Writes the ranks that this rank knows to be gone, in order, to an array that has room for `capacity` of them (that of the

@@ -1,7 +1,7 @@
 //! Communicators for C.
 
 use crate::config::{antiphon_config, asked, interface_asked, options, with_interface};
-use crate::entry::{Out, entry, text, words};
+use crate::entry::{Out, entry, text, words, write_text};
 use crate::handle::{borrow, drop_own, issue, object, take};
 use crate::ops;
 use crate::result::{Failure, antiphon_result, code, remember};
@@ -273,6 +273,33 @@ pub unsafe extern "C" fn antiphon_communicator_world(
         // SAFETY: as this function's.
         unsafe { out.set(world) };
         Ok(())
+    })
+}
+
+/// Writes the name of a communicator and a zero into a buffer of `capacity` bytes, and the number of bytes to `out_bytes`: that of
+/// its configuration, or what it was split or made with, or has of its parent. Without a name the text is empty. With a null buffer
+/// and a capacity of 0 it writes only the number of bytes, which is 129 at most. If the buffer is too small, it fails with
+/// ANTIPHON_RESULT_BUFFER_TOO_SMALL.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// The handle is null, or one that this library returned and that nobody destroys meanwhile; the buffer is null or has `capacity`
+/// bytes, `out_bytes` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_communicator_name(
+    communicator: *const antiphon_communicator,
+    buffer: *mut c_char,
+    capacity: u64,
+    out_bytes: *mut u64,
+) -> antiphon_result {
+    entry(|| {
+        let out = Out::new(out_bytes, "out_bytes")?;
+        // SAFETY: as this function's.
+        let collectives = unsafe { borrow::<Collectives>(communicator)? };
+        let name = collectives.communicator().name().unwrap_or_default();
+        // SAFETY: as this function's.
+        unsafe { write_text(name, "a name", buffer, capacity, out) }
     })
 }
 

@@ -62,6 +62,9 @@ pub struct antiphon_config {
     /// Whether other processes map memory of cudaMalloc rather than have it copied: an antiphon_switch; off by default, unless
     /// ANTIPHON_LEGACY_IPC is 1. Then each buffer's first call must have the device to itself on all ranks.
     pub legacy_ipc: i32,
+    /// What the communicator is called in its errors and in the lines of the log about it: 1 to 128 bytes of UTF-8 without control
+    /// characters. Null for no name. It is for people, on this rank: ranks may differ.
+    pub name: *const c_char,
 }
 
 /// The value that only `libantiphon_nccl.so` puts into `reserved`: it asks that launches follow each other whatever their
@@ -85,6 +88,7 @@ const NOTHING: antiphon_config = antiphon_config {
     kernels: ptr::null(),
     multicast: 0,
     legacy_ipc: 0,
+    name: ptr::null(),
 };
 
 /// Size of the structure in the first version; every program gives at least that.
@@ -161,6 +165,7 @@ pub(crate) unsafe fn asked(config: *const antiphon_config) -> Result<(Options, D
     }
     options.multicast = switch(config.multicast)?.unwrap_or(options.multicast);
     options.legacy_ipc = switch(config.legacy_ipc)?.unwrap_or(options.legacy_ipc);
+    options.name = named(config.name, "config.name")?;
     let device = named(config.device, "config.device")?;
     Ok((options, Devices::read(device.as_deref())?))
 }
@@ -223,6 +228,7 @@ mod tests {
             kernels: c"interpreted".as_ptr(),
             multicast: 2,
             legacy_ipc: 1,
+            name: c"tensor parallel".as_ptr(),
             ..config()
         });
         let asked = asked.unwrap();
@@ -235,6 +241,7 @@ mod tests {
         assert_eq!(asked.tags, ["fast", "mine"]);
         assert_eq!(asked.kernels, KernelForm::Interpreted);
         assert!(!asked.multicast && asked.legacy_ipc);
+        assert_eq!(asked.name.as_deref(), Some("tensor parallel"));
         let patient = antiphon_config { timeout_ms: -1, ..config() };
         assert_eq!(read(&patient).unwrap().timeout, None);
     }
@@ -290,6 +297,7 @@ mod tests {
             antiphon_config { kernels: c"compiled".as_ptr(), ..config() },
             antiphon_config { multicast: 3, ..config() },
             antiphon_config { legacy_ipc: -1, ..config() },
+            antiphon_config { name: c"\xff".as_ptr(), ..config() },
             antiphon_config { tag_count: 1, ..config() },
             antiphon_config { tags: [ptr::null()].as_ptr(), tag_count: 1, ..config() },
         ] {

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char};
 /// functions do something else that a compiled program may notice. docs/c.md, "Versions", has the policy.
 pub const ANTIPHON_ABI_MAJOR: u32 = 1;
 /// The minor number of the binary interface: raised by every addition.
-pub const ANTIPHON_ABI_MINOR: u32 = 15;
+pub const ANTIPHON_ABI_MINOR: u32 = 16;
 
 /// The version of the library, which is independent of the interface's numbers.
 const VERSION: &CStr =

@@ -161,6 +161,7 @@ fn programs(language: Language) -> Vec<Program> {
         Program::new("tests/c/collectives.c", &["collectives: ok"]).with(plan),
         Program::new("tests/c/groups.c", &["groups: ok"]),
         Program::new("tests/c/misuse.c", &["misuse: ok"]),
+        Program::new("tests/c/named.c", &["named: ok"]),
         Program::new("tests/c/registry.c", &["registry: ok"]),
         Program::new("tests/c/recovery.c", &["recovery: ok, 0 of 2", "recovery: ok, 1 of 2"])
             .on_ranks(3)

@@ -33,7 +33,8 @@ AT(antiphon_config, tag_count, 72);
 AT(antiphon_config, kernels, 80);
 AT(antiphon_config, multicast, 88);
 AT(antiphon_config, legacy_ipc, 92);
-SIZE(antiphon_config, 96);
+AT(antiphon_config, name, 96);
+SIZE(antiphon_config, 104);
 
 AT(antiphon_terms, struct_size, 0);
 AT(antiphon_terms, name, 8);

@@ -46,6 +46,13 @@ static void nulls(antiphon_communicator *c)
     CHECK(antiphon_communicator_create_in_process(0, NULL, &communicator) != ANTIPHON_RESULT_SUCCESS);
     FAILS(HANDLE, "null", antiphon_communicator_split(none, 0, 0, &communicator));
     FAILS(ARGUMENT, "out_communicator", antiphon_communicator_split(c, 0, 0, NULL));
+    FAILS(HANDLE, "null", antiphon_communicator_split_as(none, 0, 0, "x", &communicator));
+    FAILS(ARGUMENT, "out_communicator", antiphon_communicator_split_as(c, 0, 0, "x", NULL));
+    FAILS(HANDLE, "null", antiphon_communicator_subset_as(none, &number, 1, "x", &communicator));
+    FAILS(ARGUMENT, "out_communicator", antiphon_communicator_subset_as(c, &number, 1, "x", NULL));
+    FAILS(HANDLE, "a communicator", antiphon_communicator_name(none, NULL, 0, &bytes));
+    FAILS(ARGUMENT, "out_bytes", antiphon_communicator_name(c, NULL, 0, NULL));
+    FAILS(ARGUMENT, "`buffer`", antiphon_communicator_name(c, NULL, 9, &bytes));
     FAILS(HANDLE, "a communicator", antiphon_communicator_rank(none, &number));
     FAILS(ARGUMENT, "out_rank", antiphon_communicator_rank(c, NULL));
     FAILS(HANDLE, "null", antiphon_communicator_world(none, &number));

@@ -10,6 +10,7 @@ use crate::library::{Config as Options, Handle, library};
 use crate::limit::limit;
 use crate::making::{Ask, Making};
 use crate::memory::Registered;
+use crate::naming::{named, pointer};
 use crate::numbers;
 use crate::scaled::Sums;
 use crate::types::{Comm, Config, Header, MAGIC, UNDEFINED, UniqueId, result};
@@ -294,8 +295,8 @@ pub unsafe fn blocks(config: *const Config, otherwise: bool) -> Result<bool> {
 /// same number.
 const ONE_LANE: i32 = 0x4e43_434c;
 
-/// How communicators of `libantiphon.so` behave; `devices` names those of their buffers, and outlives the result.
-fn options(devices: &CStr, limit: Option<Duration>) -> Options {
+/// How communicators of `libantiphon.so` behave; `devices` names those of their buffers, and outlives the result, as their name does.
+fn options(devices: &CStr, name: Option<&CStr>, limit: Option<Duration>) -> Options {
     let timeout_ms = limit.map_or(-1, |limit| limit.as_millis() as i64);
     let struct_size = size_of::<Options>() as u64;
     let (wire, network_interface) = (ptr::null(), ptr::null());
@@ -310,6 +311,12 @@ fn options(devices: &CStr, limit: Option<Duration>) -> Options {
         reserved: ONE_LANE,
         device: devices.as_ptr(),
         block_threads: 0,
+        tags: ptr::null(),
+        tag_count: 0,
+        kernels: ptr::null(),
+        multicast: 0,
+        legacy_ipc: 0,
+        name: pointer(name),
     }
 }
 
@@ -361,6 +368,8 @@ unsafe fn init_by(
 ) -> Result<Progress> {
     // SAFETY: as this function's.
     let (out, blocking) = unsafe { (vacant(out, "comm")?, blocks(config, true)?) };
+    // SAFETY: as this function's.
+    let name = unsafe { named(config) };
     let world = numbers::rank(ranks, "a number of ranks")?;
     let rank = numbers::rank(rank, "a rank")?;
     if rank >= world {
@@ -370,7 +379,7 @@ unsafe fn init_by(
     let device = way::place().current()?;
     let (devices, limit) = (way::place().devices([device])?, limit()?);
     let make = move || {
-        let end = id::join(&id, rank, world, &options(&devices, limit))?;
+        let end = id::join(&id, rank, world, &options(&devices, name.as_deref(), limit))?;
         let made = whole(end, device, blocking).map(Some);
         drop(unused);
         made
@@ -427,7 +436,7 @@ pub unsafe fn init_all(out: *mut Comm, count: c_int, devices: *const c_int) -> R
     let listed = unsafe { list(devices, world as usize, "a list of devices")? };
     let device = |rank: usize| listed.map_or(rank as c_int, |listed| listed[rank]);
     let names = way::place().devices((0..world as usize).map(device))?;
-    let options = options(&names, limit()?);
+    let options = options(&names, None, limit()?);
     let mut ends = vec![ptr::null_mut(); world as usize];
     // SAFETY: there is room for as many.
     let code = unsafe {

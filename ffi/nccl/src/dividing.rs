@@ -7,6 +7,7 @@ use crate::failure::{Failure, Progress, Result};
 use crate::group;
 use crate::library::library;
 use crate::making::Ask;
+use crate::naming::{named, pointer};
 use crate::numbers;
 use crate::types::{Comm, Config};
 use std::collections::BTreeSet;
@@ -28,7 +29,7 @@ pub unsafe fn split(
     // SAFETY: as this function's.
     let (out, parent) = unsafe { (vacant(out, "newcomm")?, group::parent(comm)?) };
     // SAFETY: as this function's.
-    let own = unsafe { blocks(config, parent.blocking)? };
+    let (own, name) = unsafe { (blocks(config, parent.blocking)?, named(config)) };
     parent.is_not_revoked()?;
     if color < -1 {
         return Err(Failure::argument(format!(
@@ -43,9 +44,10 @@ pub unsafe fn split(
     let make = move || {
         let library = library()?;
         let mut end = ptr::null_mut();
-        // SAFETY: the parent lives, and the place is writable.
+        // SAFETY: the parent and the name live, and the place is writable.
         let code = unsafe {
-            (library.antiphon_communicator_split)(parent.end, color, key.cast_unsigned(), &mut end)
+            let (key, name) = (key.cast_unsigned(), pointer(name.as_deref()));
+            (library.antiphon_communicator_split_as)(parent.end, color, key, name, &mut end)
         };
         library.outcome(code)?;
         if end.is_null() { Ok(None) } else { whole(end, parent.device, own).map(Some) }
@@ -72,7 +74,7 @@ pub unsafe fn shrink(
     // SAFETY: as this function's.
     let parent = Arc::clone(&*unsafe { known(comm)? });
     // SAFETY: as this function's.
-    let own = unsafe { blocks(config, parent.blocking)? };
+    let (own, name) = unsafe { (blocks(config, parent.blocking)?, named(config)) };
     if ![0, 1].contains(&flags) {
         return Err(Failure::argument(format!(
             "cannot shrink with flags {flags}: allowed 0 and 1"
@@ -114,9 +116,10 @@ pub unsafe fn shrink(
         let library = library()?;
         let mut end = ptr::null_mut();
         let count = rest.len() as u32;
-        // SAFETY: the parent lives, the list is as long as said, and the place is writable.
+        // SAFETY: the parent and the name live, the list is as long as said, and the place is writable.
         let code = unsafe {
-            (library.antiphon_communicator_subset)(parent.end, rest.as_ptr(), count, &mut end)
+            let (rest, name) = (rest.as_ptr(), pointer(name.as_deref()));
+            (library.antiphon_communicator_subset_as)(parent.end, rest, count, name, &mut end)
         };
         library.outcome(code)?;
         let shrunk = whole(end, parent.device, own)?;

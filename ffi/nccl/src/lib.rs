@@ -31,6 +31,7 @@ mod library;
 mod limit;
 mod making;
 mod memory;
+mod naming;
 mod numbers;
 mod place;
 mod refused;

@@ -11,7 +11,7 @@ const PATH_VARIABLE: &str = "ANTIPHON_LIB_PATH";
 /// The name by which it is linked; its number is the major one of the interface.
 const SONAME: &str = "libantiphon.so.1";
 /// The interface that is needed: the major number, and the minor one at least.
-const NEEDED: (u32, u32) = (1, 8);
+const NEEDED: (u32, u32) = (1, 16);
 
 /// How a communicator behaves, as `antiphon.h` has it.
 #[repr(C)]
@@ -26,6 +26,12 @@ pub struct Config {
     pub reserved: i32,
     pub device: *const c_char,
     pub block_threads: u64,
+    pub tags: *const *const c_char,
+    pub tag_count: u64,
+    pub kernels: *const c_char,
+    pub multicast: i32,
+    pub legacy_ipc: i32,
+    pub name: *const c_char,
 }
 
 /// A communicator, and other handles, of `antiphon.h`.
@@ -82,8 +88,8 @@ functions! {
     antiphon_communicator_create(*const UniqueId, u32, u32, *const Config, *mut Handle) -> i32;
     antiphon_communicator_create_at(*const c_char, u32, u32, *const Config, *mut Handle) -> i32;
     antiphon_communicator_create_in_process(u32, *const Config, *mut Handle) -> i32;
-    antiphon_communicator_split(Handle, i32, u32, *mut Handle) -> i32;
-    antiphon_communicator_subset(Handle, *const u32, u32, *mut Handle) -> i32;
+    antiphon_communicator_split_as(Handle, i32, u32, *const c_char, *mut Handle) -> i32;
+    antiphon_communicator_subset_as(Handle, *const u32, u32, *const c_char, *mut Handle) -> i32;
     antiphon_communicator_rank(Handle, *mut u32) -> i32;
     antiphon_communicator_world(Handle, *mut u32) -> i32;
     antiphon_communicator_exchange(Handle, *const c_void, u64, *mut c_void) -> i32;
@@ -229,6 +235,12 @@ mod tests {
             "int32_t reserved",
             "const char *device",
             "uint64_t block_threads",
+            "const char *const *tags",
+            "uint64_t tag_count",
+            "const char *kernels",
+            "int32_t multicast",
+            "int32_t legacy_ipc",
+            "const char *name",
         ];
         let fields =
             agreed.lines().filter_map(|line| line.strip_prefix("struct antiphon_config: "));

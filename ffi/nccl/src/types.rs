@@ -37,12 +37,25 @@ pub struct Header {
     pub version: c_uint,
 }
 
-/// The beginning of a communicator's configuration; what follows tunes GPUs and networks.
+/// The beginning of a communicator's configuration; what follows tunes GPUs and networks, but for a name.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     pub header: Header,
     pub blocking: c_int,
+}
+
+/// The beginning of a configuration that has a name, as those of NCCL 2.27 and later have.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct NamedConfig {
+    pub header: Header,
+    /// Whether it blocks, and how many blocks it may have.
+    pub counts: [c_int; 4],
+    pub network: *const c_char,
+    pub more: [c_int; 2],
+    /// What the communicator is called; null for nobody's name.
+    pub name: *const c_char,
 }
 
 /// A call's configuration, which may end behind `force` and before the event, as its header says.

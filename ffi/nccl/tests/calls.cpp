@@ -251,6 +251,23 @@ void movements(ncclComm_t comm, int rank, int world, const Type& type, std::size
     }
 }
 
+// What a configuration calls a communicator, its errors call it, and a split of it without a name.
+void are_named(ncclComm_t comm) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t named = nullptr, part = nullptr;
+    float one = 1;
+    config.commName = "tensor\nparallel";
+    OK(ncclCommSplit(comm, 0, 0, &named, &config));
+    FAILS(ncclInvalidArgument, "communicator `tensor?parallel` rank ", ncclBroadcast(&one, &one, 1, ncclFloat, 99, named, nullptr));
+    OK(ncclCommSplit(named, 3, 0, &part, nullptr));
+    FAILS(ncclInvalidArgument, "communicator `tensor?parallel/3` rank ", ncclBroadcast(&one, &one, 1, ncclFloat, 99, part, nullptr));
+    OK(ncclCommDestroy(part));
+    OK(ncclCommDestroy(named));
+    // Those that nobody named.
+    FAILS(ncclInvalidArgument, "cannot use a root", ncclBroadcast(&one, &one, 1, ncclFloat, 99, comm, nullptr));
+    CHECK(!std::strstr(ncclGetLastError(nullptr), "communicator `"));
+}
+
 void communicators(ncclComm_t comm, int rank, int world) {
     int number = -1;
     OK(ncclCommCount(comm, &number));
@@ -298,6 +315,7 @@ void communicators(ncclComm_t comm, int rank, int world) {
     CHECK(number == world - 1 - rank);
     OK(ncclCommDestroy(pair));
     OK(ncclCommDestroy(whole));
+    are_named(comm);
     ncclRedOp_t scaled;
     OK(ncclRedOpCreatePreMulSum(&scaled, &one, ncclInt64, ncclScalarHostImmediate, half));
     OK(ncclCommFinalize(half));

@@ -34,7 +34,7 @@ __all__ = [
 
 MAJOR = 1
 """The major number of the interface that the package was written for."""
-MINOR = 15
+MINOR = 16
 """The least minor number that it needs."""
 
 
@@ -130,6 +130,7 @@ class Config(ctypes.Structure):
         ("kernels", ctypes.c_char_p),
         ("multicast", ctypes.c_int32),
         ("legacy_ipc", ctypes.c_int32),
+        ("name", ctypes.c_char_p),
     ]
 
 
@@ -298,14 +299,15 @@ FUNCTIONS: dict[str, tuple[str, str]] = {
         "uint32_t antiphon_config* antiphon_communicator**",
     ),
     "antiphon_local_rank": ("antiphon_result", "uint32_t*"),
-    "antiphon_communicator_split": (
+    "antiphon_communicator_split_as": (
         "antiphon_result",
-        "antiphon_communicator* int32_t uint32_t antiphon_communicator**",
+        "antiphon_communicator* int32_t uint32_t char* antiphon_communicator**",
     ),
-    "antiphon_communicator_subset": (
+    "antiphon_communicator_subset_as": (
         "antiphon_result",
-        "antiphon_communicator* uint32_t* uint32_t antiphon_communicator**",
+        "antiphon_communicator* uint32_t* uint32_t char* antiphon_communicator**",
     ),
+    "antiphon_communicator_name": ("antiphon_result", "antiphon_communicator* char* uint64_t uint64_t*"),
     "antiphon_communicator_lost": ("antiphon_result", "antiphon_communicator* uint32_t* uint32_t uint32_t*"),
     "antiphon_communicator_rank": ("antiphon_result", "antiphon_communicator* uint32_t*"),
     "antiphon_communicator_world": ("antiphon_result", "antiphon_communicator* uint32_t*"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from antiphon._streams import Stream
 
 __all__ = [
-    "common", "config", "device_queue", "element_bytes", "encoded", "encoded_list", "extents", "item_bytes", "number", "put_tags",
+    "common", "config", "device_queue", "element_bytes", "encoded", "encoded_list", "encoded_name", "extents", "item_bytes", "number", "put_tags",
     "queue", "reduced", "signed", "spelled", "unequal"
 ]  # fmt: skip
 
@@ -91,6 +91,7 @@ def config(
     kernels: str | None,
     multicast: bool,
     legacy_ipc: bool | None,
+    name: str | None,
 ) -> _abi.Config:
     """The configuration of a communicator, as C takes it."""
     milliseconds = 0
@@ -114,6 +115,7 @@ def config(
         kernels=encoded("kernels", kernels) if kernels else None,
         multicast=_abi.Switch.DEFAULT if multicast is None or multicast else _abi.Switch.OFF,
         legacy_ipc=_switch(legacy_ipc),
+        name=encoded_name(name),
     )
     if tags is not None:
         put_tags(made, tags)
@@ -136,7 +138,15 @@ def encoded(what: str, said: str) -> bytes:
     """A text for C."""
     if not isinstance(said, str) or "\0" in said:
         raise InvalidArgumentError(f"cannot use {what} {said!r}: allowed texts without a zero")
-    return said.encode()
+    try:
+        return said.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(f"cannot use {what} {said!r}: allowed texts without half a character") from None
+
+
+def encoded_name(name: str | None) -> bytes | None:
+    """The name of a communicator for C, or none."""
+    return None if name is None else encoded("name", name)
 
 
 def encoded_list(what: str, said: Iterable[str]) -> ctypes.Array[ctypes.c_char_p]:

@@ -157,12 +157,12 @@ def not_begun(name: str, seconds: float | None) -> TimedOutError:
 
 
 def meet(
-    place: str, password: str, rank: int, limit: float, device: str, given_up: Callable[[], bool]
+    place: str, password: str, rank: int, limit: float, device: str, given_up: Callable[[], bool], name: str | None
 ) -> Communicator:
-    """The communicator of two ranks of a node, of which one may come long after the other; its calls have the time `limit`.
-    Anybody on the node can see the place, but only the two ranks have the password."""
+    """The communicator of two ranks of a node, of which one may come long after the other; its calls have the time `limit`,
+    and its errors the `name`. Anybody on the node can see the place, but only the two ranks have the password."""
     (_expect if rank == 0 else _come)(f"\0{place}-door", password.encode(), given_up)
-    return Communicator.from_place(place, rank, 2, timeout=limit, device=device)
+    return Communicator.from_place(place, rank, 2, timeout=limit, device=device, name=name)
 
 
 def _expect(door: str, password: bytes, given_up: Callable[[], bool]) -> None:
@@ -211,7 +211,9 @@ def _ask(given_up: Callable[[], bool]) -> None:
         raise TimedOutError("nobody waits any more")
 
 
-def meet_far(store: Any, key: str, rank: int, limit: float, device: str, given_up: Callable[[], bool]) -> Communicator:
+def meet_far(
+    store: Any, key: str, rank: int, limit: float, device: str, given_up: Callable[[], bool], name: str | None
+) -> Communicator:
     """The same for ranks of two nodes. They ask the store again and again: a thread that waits in it keeps others of its
     process out."""
 
@@ -227,7 +229,7 @@ def meet_far(store: Any, key: str, rank: int, limit: float, device: str, given_u
     else:
         store.add(f"{key} receives", 1)
         wait_for("sends")
-    return Communicator.from_id(UniqueId(store.get(key)), rank, 2, timeout=limit, device=device)
+    return Communicator.from_id(UniqueId(store.get(key)), rank, 2, timeout=limit, device=device, name=name)
 
 
 def agree(store: Any, rank: int, size: int, ask: Callable[[], None]) -> tuple[UniqueId, str]:

@@ -17,7 +17,7 @@ class CommGroup:
     `mpi_comm` is a communicator of mpi4py, `torch_group` a process group of torch.distributed, whose ranks get an id from
     rank 0. `interfaceIpPortTrio` is a place to meet, such as "eth0:10.0.0.1:5000": rank 0 listens there, and all ranks
     prove to know the secret that ANTIPHON_SECRET or ANTIPHON_SECRET_FILE says. Further keyword arguments are those of
-    `Communicator.from_environment`, the same on all ranks. Raises RuntimeError without any of the three, and with more than
+    `Communicator.from_environment`, the same on all ranks but for `name`. Raises RuntimeError without any of the three, and with more than
     one.
     """
 
@@ -41,6 +41,7 @@ class CommGroup:
         kernels: str | None = None,
         multicast: bool = True,
         legacy_ipc: bool | None = None,
+        name: str | None = None,
     ) -> None:
         options: dict[str, Any] = {
             "timeout": timeout,
@@ -55,6 +56,7 @@ class CommGroup:
             "kernels": kernels,
             "multicast": multicast,
             "legacy_ipc": legacy_ipc,
+            "name": name,
         }
         given = [source for source in (mpi_comm, torch_group, interfaceIpPortTrio or None) if source is not None]
         if len(given) != 1:

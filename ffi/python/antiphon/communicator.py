@@ -12,11 +12,12 @@ from typing import Any
 
 from antiphon import _abi
 from antiphon._arguments import (
-    common, config, device_queue, element_bytes, extents, item_bytes, number, on_device_of, queue, reduced, signed, unequal
+    common, config, device_queue, element_bytes, encoded_name, extents, item_bytes, number, on_device_of, queue, reduced, signed, unequal
 )  # fmt: skip
 from antiphon._buffers import NAMES, Span, device_span, name_of, span
 from antiphon._groups import Using, group, keep
 from antiphon._library import Handle, Owned, check, failure, library, obtained
+from antiphon._memory import Memory
 from antiphon._registry import explanation
 from antiphon._streams import Stream, adopted, synchronize
 from antiphon.errors import AntiphonError, InvalidArgumentError, UnsupportedError
@@ -25,6 +26,8 @@ __all__ = ["Communicator", "Memory", "Op", "Stream", "UniqueId", "default", "loc
 
 _MOST_IN_PROCESS = 1 << 16
 """The most ranks for which room is made before the library is asked; it refuses more."""
+_LONGEST_NAME = 128
+"""The most bytes of a communicator's name."""
 
 
 def local_rank() -> int:
@@ -75,49 +78,6 @@ class UniqueId:
         return "UniqueId(...)"
 
 
-class Memory(Handle):
-    """Memory of a communicator's device that the ranks of this machine map: calls use it without a copy. It is an array of bytes
-    for NumPy, and on a GPU for CuPy: `asarray(memory).view(dtype)`. NumPy's arrays, and calls on streams, keep it: it is freed
-    once it is closed and they are gone. On a GPU it is freed once it is closed and calls are done with it, and arrays must not
-    be used after that. If it is not closed when the interpreter ends, it stays as long as the process."""
-
-    _destroyed_by = "antiphon_memory_free"
-
-    def __init__(self, value: int, size: int, on_device: bool = False) -> None:
-        super().__init__(value)
-        self._on_device = on_device
-        address = ctypes.c_void_p()
-        check(library().antiphon_memory_address(value, address))
-        self.size = size
-        """Bytes."""
-        self.address = address.value or 0
-        """Where it begins."""
-
-    def _end(self) -> None:
-        """Leaves it as it is: arrays may still use the memory."""
-
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        """The memory as bytes, if it is on the host."""
-        return self._interface(False)
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The memory as bytes, if it is on a GPU."""
-        return self._interface(True)
-
-    def _interface(self, on_device: bool) -> dict[str, Any]:
-        handle = self._open()
-        if on_device is not self._on_device:
-            raise AttributeError(f"memory on {'a GPU' if self._on_device else 'the host'} has no such interface")
-        data: Any = (self.address, False)
-        if not on_device:
-            # Whoever has this refers to the memory itself, of which this object lets go when it is closed.
-            data = (ctypes.c_char * self.size).from_address(self.address)
-            data.handle = handle
-        return {"version": 3, "shape": (self.size,), "typestr": "|u1", "data": data}
-
-
 def _synchronize(communicator: weakref.ref[Communicator], native: int) -> None:
     on = communicator()
     if on is not None:
@@ -146,6 +106,10 @@ class Communicator(Handle):
         check(lib.antiphon_communicator_world(value, number))
         self.world: int = number.value
         """Number of ranks."""
+        called, size = ctypes.create_string_buffer(_LONGEST_NAME + 1), ctypes.c_uint64()
+        check(lib.antiphon_communicator_name(value, called, len(called), size))
+        self.name: str | None = called.value.decode() or None
+        """What errors and the log call it, if it has a name."""
         # It is looked up only once: attributes of a ctypes library are slow.
         self._all_reduce = lib.antiphon_all_reduce
         # A weak reference, since an object that refers to itself is closed late.
@@ -169,6 +133,7 @@ class Communicator(Handle):
         kernels: str | None = None,
         multicast: bool = True,
         legacy_ipc: bool | None = None,
+        name: str | None = None,
     ) -> Communicator:
         """Joins the group whose ranks a launcher started (torchrun, mpirun, srun), or that ANTIPHON_RANK, ANTIPHON_WORLD
         and ANTIPHON_COMM_ID describe; ANTIPHON_WORLD=1 alone is a group of one rank. It can be called once per process.
@@ -185,10 +150,11 @@ class Communicator(Handle):
         `kernels` says what plans become: "generated", "interpreted" or "auto"; unless given, ANTIPHON_KERNELS says it, or else
         it is "auto". Without `multicast` switch channels reach each member by itself; with `legacy_ipc` other processes map
         memory of cudaMalloc rather than have it copied, which ANTIPHON_LEGACY_IPC says unless it is given.
+        `name` is what errors and lines of the log call the communicator: 1 to 128 bytes of UTF-8 without control characters.
         `wire`, `reproducible` and `tags` must be the same on all ranks.
         """
         said = config(
-            timeout, verification, process_access, wire, interface, reproducible, device, tags, block_threads, kernels, multicast, legacy_ipc
+            timeout, verification, process_access, wire, interface, reproducible, device, tags, block_threads, kernels, multicast, legacy_ipc, name
         )  # fmt: skip
         form = library().antiphon_communicator_create_from_environment
         return cls._formed(device, lambda out: form(said, out))
@@ -212,10 +178,11 @@ class Communicator(Handle):
         kernels: str | None = None,
         multicast: bool = True,
         legacy_ipc: bool | None = None,
+        name: str | None = None,
     ) -> Communicator:
         """Joins a group as `rank` of `world`: returns when all ranks, which pass the same id, are there."""
         said = config(
-            timeout, verification, process_access, wire, interface, reproducible, device, tags, block_threads, kernels, multicast, legacy_ipc
+            timeout, verification, process_access, wire, interface, reproducible, device, tags, block_threads, kernels, multicast, legacy_ipc, name
         )  # fmt: skip
         rank, world = number("rank", rank), number("world", world)
         raw, form = _abi.UniqueId(bytes(id)), library().antiphon_communicator_create
@@ -240,11 +207,12 @@ class Communicator(Handle):
         kernels: str | None = None,
         multicast: bool = True,
         legacy_ipc: bool | None = None,
+        name: str | None = None,
     ) -> Communicator:
         """Joins a group as `rank` of `world` at a place, written as in ANTIPHON_COMM_ID: "host:port", "interface:ip:port",
         "file:/path". Over TCP ranks prove that they know a secret, which ANTIPHON_SECRET or ANTIPHON_SECRET_FILE gives."""
         said = config(
-            timeout, verification, process_access, wire, interface, reproducible, device, tags, block_threads, kernels, multicast, legacy_ipc
+            timeout, verification, process_access, wire, interface, reproducible, device, tags, block_threads, kernels, multicast, legacy_ipc, name
         )  # fmt: skip
         rank, world = number("rank", rank), number("world", world)
         if "\0" in place:
@@ -272,6 +240,7 @@ class Communicator(Handle):
         kernels: str | None = None,
         multicast: bool = True,
         legacy_ipc: bool | None = None,
+        name: str | None = None,
     ) -> list[Communicator]:
         """The ranks of a group that all live in this process, each for a thread of its own. `device` may name one for each
         rank, separated by commas; with "cuda" they take turns on all there are."""
@@ -279,7 +248,7 @@ class Communicator(Handle):
             raise InvalidArgumentError(f"cannot make {world} ranks: allowed 1 to {_MOST_IN_PROCESS}")
         made = (ctypes.c_void_p * world)()
         said = config(
-            timeout, verification, process_access, None, None, reproducible, device, tags, block_threads, kernels, multicast, legacy_ipc
+            timeout, verification, process_access, None, None, reproducible, device, tags, block_threads, kernels, multicast, legacy_ipc, name
         )  # fmt: skip
         check(library().antiphon_communicator_create_in_process(world, said, made))
         return [cls(value or 0, on_device_of(device)) for value in made]
@@ -307,25 +276,26 @@ class Communicator(Handle):
         """How many ranks are on a node."""
         return sum(self.node(rank) == node for rank in range(self.world))
 
-    def split(self, color: int | None, key: int = 0) -> Communicator | None:
+    def split(self, color: int | None, key: int = 0, *, name: str | None = None) -> Communicator | None:
         """Divides the ranks into groups: ranks of one color form a new one, ordered by key, which may be negative, then by
-        rank. Every rank calls it; one without a color joins none, and gets None."""
+        rank. Every rank calls it; one without a color joins none, and gets None. Unless a `name` is given, the new one of color 2
+        is called "dp/2" if this one is called "dp"."""
         if color is not None and not 0 <= color < 1 << 31:
             raise InvalidArgumentError(f"cannot split by color {color}: allowed 0 to {(1 << 31) - 1}, and None")
-        own, signed_key, split = self._open(), signed("key", key), library().antiphon_communicator_split
-        colored = -1 if color is None else number("color", color)
-        value = obtained(lambda out: split(own, colored, signed_key, out), Communicator._destroyed_by)
+        own, signed_key, split = self._open(), signed("key", key), library().antiphon_communicator_split_as
+        colored, called = -1 if color is None else number("color", color), encoded_name(name)
+        value = obtained(lambda out: split(own, colored, signed_key, called, out), Communicator._destroyed_by)
         return Communicator(value, self._on_device) if value else None
 
-    def subset(self, ranks: Iterable[int]) -> Communicator:
+    def subset(self, ranks: Iterable[int], *, name: str | None = None) -> Communicator:
         """The communicator of some of the ranks, in this order: each of them calls it with the same list, and the others have no
         part in it. It works, too, if this communicator is broken, as long as the listed ranks are alive; `lost` tells which are
         not. If a listed rank is lost meanwhile, it raises PeerLostError, or AbortedError where another rank found that out
-        first."""
+        first. Unless a `name` is given, the new one has this one's."""
         listed = [number("rank", rank) for rank in ranks]
-        own, subset = self._open(), library().antiphon_communicator_subset
+        own, subset, called = self._open(), library().antiphon_communicator_subset_as, encoded_name(name)
         some = (ctypes.c_uint32 * len(listed))(*listed)
-        value = obtained(lambda out: subset(own, some, len(listed), out), Communicator._destroyed_by)
+        value = obtained(lambda out: subset(own, some, len(listed), called, out), Communicator._destroyed_by)
         return Communicator(value, self._on_device)
 
     def lost(self) -> list[int]:

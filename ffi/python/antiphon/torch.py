@@ -33,6 +33,7 @@ from antiphon._torch_calls import gathering, in_turn, reducing, scattering
 from antiphon._torch_futures import anew, leave_behind
 from antiphon._torch_lanes import Lane, SeveralWorks, end_all
 from antiphon._torch_meeting import Meeting, aborted, agree, check_room, destroyed, forked, meet, meet_far, watch
+from antiphon._torch_names import called as named
 from antiphon._torch_options import asked, device_of, op_of
 from antiphon._torch_profiled import profiled
 from antiphon._torch_sides import Parts, Side, joined, listed, listed_twice, parted, tensors_of
@@ -71,7 +72,7 @@ def _end() -> None:
 class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     """A process group whose calls Antiphon makes."""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, name: str = "") -> None:
         super().__init__(rank, size)
         self._rank, self._size = rank, size
         self._timeout = timeout.total_seconds()
@@ -90,8 +91,8 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
                 )
 
         id, self._secret = agree(store, rank, size, ask)
-        seconds = self._timeout
-        meeting = Meeting("collectives", lambda _: Communicator.from_id(id, rank, size, timeout=seconds, device="host"))
+        seconds, own = self._timeout, named(name)
+        meeting = Meeting("collectives", lambda _: Communicator.from_id(id, rank, size, timeout=seconds, device="host", name=own))
         communicator = meeting.await_with(ask)
         self._nodes = [communicator.node(other) for other in range(size)]
         self._host = Lane("collectives", lambda _: communicator)
@@ -101,7 +102,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         # Held while a lane is looked up or begun, and while it is noted that no more may be; never while waiting for ranks.
         self._beginning = threading.RLock()
         self._together = Together()
-        self._named = self._described = ""
+        self._named, self._described = name, ""
         self._barriers = 0
         self._shut = weakref.finalize(self, end_all, self._lanes)
         self._shut.atexit = False
@@ -229,15 +230,15 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
             # In order with the group's other calls, and not by the store: a thread that waits in that keeps transfers out.
             self._host.submit(all_come, None).wait()
             id, name = UniqueId(bytes(raw).rstrip(b"\0")), name_of_device(device)
-            rank, size, limit = self._rank, self._size, self._timeout
+            rank, size, limit, own = self._rank, self._size, self._timeout, named(self._named, self._described)
             with self._begin():
-                meeting = Meeting(name, lambda _: Communicator.from_id(id, rank, size, timeout=limit, device=name))
+                meeting = Meeting(name, lambda _: Communicator.from_id(id, rank, size, timeout=limit, device=name, name=own))
                 self._lanes["gpu"] = meeting
-            made, own = meeting.communicator(), Line(device)
-            own.adopt(made)
+            made, line = meeting.communicator(), Line(device)
+            line.adopt(made)
             with self._begin():
-                self._gpu = own, made
-                self._lanes["gpu"] = own
+                self._gpu = line, made
+                self._lanes["gpu"] = line
         line, communicator = self._gpu
         if line.device != device:
             raise UnsupportedError(
@@ -528,6 +529,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         digest = hashlib.sha256(text.encode()).hexdigest()
         place, password = f"antiphon-{digest[:32]}", digest[32:]
         limit, store = self._timeout, self._store
+        called = named(self._named, self._described, name)
         on, line = ("host", None) if device is None else (name_of_device(device), Line(device))
         near, host = self._nodes[source] == self._nodes[target], self._host
 
@@ -538,7 +540,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
                     raise anew(error)
                 return given_up()
 
-            return meet(place, password, own, limit, on, gone) if near else meet_far(store, place, own, limit, on, gone)
+            return meet(place, password, own, limit, on, gone, called) if near else meet_far(store, place, own, limit, on, gone, called)
 
         return Lane(name, come, line, limit)
 
@@ -549,15 +551,16 @@ def _broken() -> AntiphonError | None:
     return group._host.error() if isinstance(group, AntiphonProcessGroup) else None
 
 
-def _create(store: Any, rank: int, size: int, timeout: timedelta) -> AntiphonProcessGroup:
-    return AntiphonProcessGroup(store, rank, size, timeout)
+def _create(store: Any, rank: int, size: int, timeout: timedelta, name: str = "") -> AntiphonProcessGroup:
+    return AntiphonProcessGroup(store, rank, size, timeout, name)
 
 
 def _create_of(given: Any, options: Any) -> AntiphonProcessGroup:
     """The same, from all that PyTorch says of a group."""
     if options is not None:
         warnings.warn(f"a group of antiphon has no options: pg_options, {type(options).__name__}, change nothing", stacklevel=2)
-    group = _create(given.store, given.group_rank, given.group_size, given.timeout)
+    name = str(getattr(given, "group_id", None) or "")
+    group = _create(given.store, given.group_rank, given.group_size, given.timeout, name)
     device = getattr(getattr(given, "process_group", None), "bound_device_id", None)
     if device is not None:
         # What barriers name unless their callers do.

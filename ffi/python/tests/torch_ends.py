@@ -235,9 +235,9 @@ def strangers(rank, world):
     giving_up = threading.Timer(60, late.set)
     giving_up.start()
     with ThreadPoolExecutor(2) as pool:
-        ranks = [pool.submit(meet, place, password, 0, 60, "host", late.is_set)]
+        ranks = [pool.submit(meet, place, password, 0, 60, "host", late.is_set, "dp")]
         ways = [stranger(said) for said in (b"", b"\0", b"x" * len(password), password[:-1].encode())]
-        ranks.append(pool.submit(meet, place, password, 1, 60, "host", late.is_set))
+        ranks.append(pool.submit(meet, place, password, 1, 60, "host", late.is_set, "dp"))
         ends = [rank.result() for rank in ranks]
     giving_up.cancel()
     assert [end.world for end in ends] == [2, 2]
