@@ -309,6 +309,43 @@ typedef int32_t antiphon_format;
 #endif // __cplusplus
 
 /**
+ * How much a line of the log matters. A number never changes its meaning.
+ */
+enum antiphon_log_level
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * Something went wrong that no result tells.
+     */
+    ANTIPHON_LOG_LEVEL_ERROR = 1,
+    /**
+     * Something is, or may be, not as the program means it: it is slow, or waits for long.
+     */
+    ANTIPHON_LOG_LEVEL_WARN = 2,
+    /**
+     * What was chosen, such as the wire to other nodes.
+     */
+    ANTIPHON_LOG_LEVEL_INFO = 3,
+    /**
+     * What was done, and why nothing else was.
+     */
+    ANTIPHON_LOG_LEVEL_DEBUG = 4,
+    /**
+     * More than that; the library itself logs nothing there today.
+     */
+    ANTIPHON_LOG_LEVEL_TRACE = 5,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum antiphon_log_level antiphon_log_level;
+#else
+typedef int32_t antiphon_log_level;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
  * One rank's end of a group of ranks that make calls together.
  */
 typedef struct antiphon_communicator antiphon_communicator;
@@ -317,6 +354,12 @@ typedef struct antiphon_communicator antiphon_communicator;
  * What loads plans and runs them on a communicator.
  */
 typedef struct antiphon_executor antiphon_executor;
+
+/**
+ * Lines of the log that wait to be taken: for programs in languages whose functions cannot be called on any thread at any time, as
+ * antiphon_set_logger has it.
+ */
+typedef struct antiphon_log_queue antiphon_log_queue;
 
 /**
  * Memory that the ranks of this machine map: calls use it without a copy.
@@ -431,6 +474,22 @@ typedef struct antiphon_config {
      */
     const char *name;
 } antiphon_config;
+
+/**
+ * Takes a line of the log: its level, an antiphon_log_level, and its text, which is UTF-8, has no line's end and names neither time
+ * nor process. The text lives until the function returns. The function is called on the thread that has something to say, be it the
+ * program's or one of the library's, and on several at the same time; often while others wait for that thread. So it must return
+ * soon, must not wait for another thread that calls this library, and must not call this library; and it must let no exception out
+ * (see antiphon::guarded in antiphon.hpp).
+ */
+typedef void (*antiphon_log_function)(void *context, int32_t level, const char *text);
+
+/**
+ * Called once with a context, when no function will be called with it again; null if there is nothing to do. It may be called
+ * on any thread that uses the library, also in the middle of a call. It must return and let no exception out, and must neither
+ * make calls on communicators nor begin, end or cancel groups.
+ */
+typedef void (*antiphon_destroy_function)(void *context);
 
 /**
  * The calls for which a plan or code is registered. What is left open limits nothing. Begin with ANTIPHON_TERMS_INIT, which
@@ -606,13 +665,6 @@ typedef struct antiphon_code_call {
  * antiphon::guarded in antiphon.hpp).
  */
 typedef int32_t (*antiphon_run_function)(void *context, const struct antiphon_code_call *call);
-
-/**
- * Called once with a context, when no function will be called with it again; null if there is nothing to do. It may be called
- * on any thread that uses the library, also in the middle of a call. It must return and let no exception out, and must neither
- * make calls on communicators nor begin, end or cancel groups.
- */
-typedef void (*antiphon_destroy_function)(void *context);
 
 /**
  * An algorithm that is code of the program. Begin with ANTIPHON_CODE_INIT; later versions of the library add fields at the
@@ -1374,6 +1426,62 @@ antiphon_result antiphon_group_end(void);
  * Any thread may call it at any time.
  */
 antiphon_result antiphon_group_cancel(void);
+
+/**
+ * Makes a queue and has it take the lines of this process's log, in place of what took them before, as antiphon_set_logger does with
+ * a function. Up to `most` lines wait, 1 or more; when there are as many, further ones are dropped, and a line says how many. What
+ * takes its place ends the queue: antiphon_set_logger, with null too, or another queue.
+ *
+ * Any thread may call it at any time. It fails as antiphon_set_logger does.
+ *
+ * The caller sees to it:
+ * `out_queue` is null or writable.
+ */
+antiphon_result antiphon_log_queue_create(uint64_t most, struct antiphon_log_queue **out_queue);
+
+/**
+ * Takes the next line of a queue: writes its level (an antiphon_log_level), its text and a zero, and the number of these bytes. Waits
+ * until there is one. Once the queue has ended and all lines are taken, the level is 0 and the text empty. With a null buffer and a
+ * capacity of 0 it waits as well, and writes level and number, and the line stays. If the buffer is too small, it fails with
+ * ANTIPHON_RESULT_BUFFER_TOO_SMALL, and the line stays.
+ *
+ * Any thread may call it at any time, but not in a process that was forked since the queue was made.
+ *
+ * The caller sees to it:
+ * The handle is null, or one that this library returned and that nobody destroys meanwhile; the buffer is null or has `capacity`
+ * bytes, the others are null or writable.
+ */
+antiphon_result antiphon_log_queue_take(const struct antiphon_log_queue *queue,
+                                        char *buffer,
+                                        uint64_t capacity,
+                                        int32_t *out_level,
+                                        uint64_t *out_bytes);
+
+/**
+ * Destroys a queue. If it takes the log's lines, these go to standard error from now on. Lines that nobody took are gone.
+ *
+ * Any thread may call it, once, while no other call on the queue is under way.
+ *
+ * The caller sees to it:
+ * The handle is null, or one that this library returned and that is not in use.
+ */
+antiphon_result antiphon_log_queue_destroy(struct antiphon_log_queue *queue);
+
+/**
+ * Sets the function that takes the lines of this process's log, in place of the previous one; null has them written to standard
+ * error again, where they go from the start. Which lines there are the environment variable ANTIPHON_LOG says, also then.
+ *
+ * A line that another thread has begun to say may still go to the previous function. `destroy` is called with the context, once,
+ * when the function is replaced and takes no line any more: before this function returns, or on the thread of the last such line.
+ * If `take` is null, `destroy` is called at once; it is not called if this function fails. In a process that is forked later, lines
+ * go to standard error. It fails with ANTIPHON_RESULT_UNSUPPORTED in a program in Rust that has a logger of its own.
+ *
+ * Any thread may call it at any time, and the function itself may, too.
+ *
+ * The caller sees to it:
+ * The functions have these types, may be called with the context from any thread until it is destroyed, and return.
+ */
+antiphon_result antiphon_set_logger(antiphon_log_function take, void *context, antiphon_destroy_function destroy);
 
 /**
  * Allocates zeroed memory on a communicator's device. Calls of all communicators on that device may use any part of it; it

@@ -42,7 +42,7 @@ private:
 }  // namespace detail
 
 /**
- * Wraps `function` for the library to call (as an antiphon_run_function, antiphon_select_function or
+ * Wraps `function` for the library to call (as an antiphon_run_function, antiphon_select_function, antiphon_log_function or
  * antiphon_destroy_function): an exception becomes a failure whose reason is what the exception says, or is dropped if the
  * function has no result. Without this, an exception that a function lets out ends the process.
  *

@@ -20,6 +20,7 @@ mod dividing;
 mod entry;
 mod group;
 mod handle;
+mod log_queue;
 mod logging;
 mod memory;
 mod ops;

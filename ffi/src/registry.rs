@@ -10,6 +10,7 @@ use crate::handle::borrow;
 use crate::plan::{Ready, antiphon_plan, parse};
 use crate::result::{Failure, antiphon_result};
 use ::antiphon_executor::Registry;
+pub(crate) use selector::{Context, antiphon_destroy_function};
 use std::ffi::{c_char, c_void};
 use terms::{antiphon_terms, terms_of};
 

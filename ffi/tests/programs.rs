@@ -160,6 +160,7 @@ fn programs(language: Language) -> Vec<Program> {
     let mut programs = vec![
         Program::new("tests/c/collectives.c", &["collectives: ok"]).with(plan),
         Program::new("tests/c/groups.c", &["groups: ok"]),
+        Program::new("tests/c/logged.c", &["logged: ok"]),
         Program::new("tests/c/misuse.c", &["misuse: ok"]),
         Program::new("tests/c/named.c", &["named: ok"]),
         Program::new("tests/c/registry.c", &["registry: ok"]),

@@ -49,6 +49,26 @@ static int32_t all_reduce(antiphon_communicator **ends)
     return antiphon_group_end();
 }
 
+static void log_line(void *context, int32_t, const char *)
+{
+    ++*static_cast<int *>(context);
+    throw std::runtime_error("the disk is full");
+}
+
+/* An exception of what takes the log's lines goes no further. */
+static void logged()
+{
+    int lines = 0;
+    antiphon_communicator *one;
+    OK(antiphon_set_logger(antiphon::guarded<log_line>, &lines, nullptr));
+    CHECK(setenv("ANTIPHON_REPRODUCIBLE", "maybe", 1) == 0);
+    OK(antiphon_communicator_create_in_process(1, nullptr, &one));
+    CHECK(unsetenv("ANTIPHON_REPRODUCIBLE") == 0);
+    CHECK(lines == 1);
+    OK(antiphon_set_logger(nullptr, nullptr, nullptr));
+    OK(antiphon_communicator_destroy(one));
+}
+
 int main()
 {
     antiphon_communicator *ends[2];
@@ -71,6 +91,7 @@ int main()
     for (antiphon_communicator *end : ends) {
         OK(antiphon_communicator_destroy(end));
     }
+    logged();
     printf("exceptions: ok\n");
     return EXIT_SUCCESS;
 }

@@ -68,6 +68,9 @@ static void nulls(antiphon_communicator *c)
     FAILS(HANDLE, "null", antiphon_communicator_async_error(none, &result));
     FAILS(ARGUMENT, "out_result", antiphon_communicator_async_error(c, NULL));
     FAILS(HANDLE, "null", antiphon_communicator_destroy(NULL));
+    FAILS(ARGUMENT, "out_queue", antiphon_log_queue_create(1, NULL));
+    FAILS(HANDLE, "a queue of the log", antiphon_log_queue_take(NULL, NULL, 0, &x, &bytes));
+    FAILS(HANDLE, "a queue of the log", antiphon_log_queue_destroy(NULL));
     FAILS(HANDLE, "null", antiphon_memory_allocate(none, 1, &memory));
     FAILS(ARGUMENT, "out_memory", antiphon_memory_allocate(c, 1, NULL));
     FAILS(HANDLE, "memory", antiphon_memory_address(NULL, &address));

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from antiphon._compiler import compile as compile
     from antiphon._groups import group as group
+    from antiphon._log import log_to as log_to
     from antiphon.code import CodeCall as CodeCall, register_code as register_code, unregister_code as unregister_code
     from antiphon.collectives import (
         all_gather as all_gather,
@@ -99,6 +100,7 @@ _HOMES = {
     "Stream": "communicator",
     "UniqueId": "communicator",
     "local_rank": "communicator",
+    "log_to": "_log",
     "jit": "dsl",
     "presets": "dsl",
     "AntiphonError": "errors",

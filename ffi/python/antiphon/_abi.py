@@ -23,6 +23,7 @@ __all__ = [
     "CodeCall",
     "Config",
     "Dtype",
+    "LogLevel",
     "Op",
     "Question",
     "Result",
@@ -100,6 +101,16 @@ class Switch(IntEnum):
     DEFAULT = 0
     ON = 1
     OFF = 2
+
+
+class LogLevel(IntEnum):
+    """`antiphon_log_level`."""
+
+    ERROR = 1
+    WARN = 2
+    INFO = 3
+    DEBUG = 4
+    TRACE = 5
 
 
 class UniqueId(ctypes.Structure):
@@ -262,6 +273,8 @@ TYPES: dict[str, object] = {
     "antiphon_terms*": ctypes.POINTER(Terms),
     "antiphon_question*": ctypes.POINTER(Question),
     "antiphon_code*": ctypes.POINTER(Code),
+    # The package sets none.
+    "antiphon_log_function": ctypes.c_void_p,
     "antiphon_select_function": SELECT,
     "antiphon_destroy_function": DESTROY,
     "antiphon_communicator*": _HANDLE,
@@ -269,6 +282,8 @@ TYPES: dict[str, object] = {
     "antiphon_memory*": _HANDLE,
     "antiphon_plan*": _HANDLE,
     "antiphon_stream*": _HANDLE,
+    "antiphon_log_queue*": _HANDLE,
+    "antiphon_log_queue**": ctypes.POINTER(_HANDLE),
     "antiphon_communicator**": ctypes.POINTER(_HANDLE),
     "antiphon_executor**": ctypes.POINTER(_HANDLE),
     "antiphon_memory**": ctypes.POINTER(_HANDLE),
@@ -284,6 +299,10 @@ FUNCTIONS: dict[str, tuple[str, str]] = {
     "antiphon_last_error": ("char*", ""),
     "antiphon_last_error_peer": ("int32_t", ""),
     "antiphon_set_last_error": ("antiphon_result", "char*"),
+    "antiphon_set_logger": ("antiphon_result", "antiphon_log_function void* antiphon_destroy_function"),
+    "antiphon_log_queue_create": ("antiphon_result", "uint64_t antiphon_log_queue**"),
+    "antiphon_log_queue_take": ("antiphon_result", "antiphon_log_queue* char* uint64_t int32_t* uint64_t*"),
+    "antiphon_log_queue_destroy": ("antiphon_result", "antiphon_log_queue*"),
     "antiphon_unique_id_create": ("antiphon_result", "antiphon_unique_id*"),
     "antiphon_communicator_create": (
         "antiphon_result",

@@ -77,6 +77,17 @@ antiphon.all_reduce(many)
 assert (few == 4).all() and (many == 2).all()
 """,
     ),
+    "docs/python.md: The log": Run(
+        after="""
+import os
+said = []
+logging.getLogger("antiphon").addFilter(lambda record: said.append(record.getMessage()))
+os.environ["ANTIPHON_REPRODUCIBLE"] = "maybe"
+antiphon.Communicator.in_process(1)[0].close()
+antiphon.log_to(None)
+assert "ANTIPHON_REPRODUCIBLE does nothing" in said[0], said
+""",
+    ),
 }
 
 ELSEWHERE = {

@@ -109,7 +109,7 @@ pub type antiphon_select_function = Option<
 pub type antiphon_destroy_function = Option<unsafe extern "C" fn(context: *mut c_void)>;
 
 /// A context of the caller, and the function that destroys it.
-pub(super) struct Context {
+pub(crate) struct Context {
     pub at: *mut c_void,
     /// Set once the context is the library's.
     destroy: OnceLock<unsafe extern "C" fn(*mut c_void)>,
