@@ -150,10 +150,14 @@ def made(rank, world):
     # As later releases say it.
     given = SimpleNamespace(
         store=dist.PrefixStore("made", dist.distributed_c10d._get_default_store()), group_rank=0, group_size=1,
-        timeout=timedelta(seconds=20), process_group=SimpleNamespace(bound_device_id=device),
+        timeout=timedelta(seconds=20), process_group=SimpleNamespace(bound_device_id=device), group_id="3",
     )  # fmt: skip
     group = antiphon.torch._create_of(given, None)
     assert group.bound_device_id == device
+    # Its communicator is called as PyTorch calls it.
+    seen = []
+    group._host.submit(lambda communicator: seen.append(communicator.name), None).wait()
+    assert seen == ["group 3"] and group.getGroupName() == "3"
     group.shutdown()
     if hasattr(torch._C._distributed_c10d._DistributedBackendOptions, "process_group"):
         group = dist.new_group(backend="antiphon", device_id=device)
