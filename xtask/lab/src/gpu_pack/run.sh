@@ -306,24 +306,28 @@ fi
 # These tests start themselves again on the simulated driver unless the variable is set: here it names the driver's own file,
 # by which they call it as an application does.
 [ -n "$driver" ] || note "SKIP   engine: no libamdhip64.so was found by its name; ANTIPHON_HIP_LIB names one"
-# engine NAME TESTS...: tests of the engine, whose names have the one or the other in them.
+# engine NAME TESTS...: these tests of the engine.
 engine() {
     name=$1
     shift
     beside "engine-$name" env ANTIPHON_TEST_SIMULATED="$driver" ANTIPHON_TEST_BACKEND=$device ANTIPHON_TEST_PLANS="$here/shared" \
-        "$bin/gpu_engine" "$@" --test-threads=1
+        "$bin/gpu_engine" --exact "$@" --test-threads=1
 }
-# `devices` and `groups` are of several devices, and say so where there are too few. Others of several devices are for the simulated driver
-# alone, since no card can be told to behave so: direct, islands, prebuilt.
-groups="waiting lane together coded hosts rooted transfers groups devices graphs streams buffers ends first methods runtime_sizes scaled grouped
-    faults ports handed coded counted heard copies reproducible defaults"
-[ -z "$quick" ] || groups=reproducible
-if part engine; then
-    for group in ${driver:+$groups}; do
-        # A name is looked for anywhere in those of tests: `faults::` is in `defaults::`, too.
-        others=
-        [ "$group" != faults ] || others="--skip defaults::"
-        engine "$group" "$group::" $others
+# What is not of this part: `plans` is `shared`, and the others are for the simulated driver alone, since no card can be told to behave so.
+elsewhere="plans direct islands prebuilt"
+if part engine && [ -n "$driver" ]; then
+    tests=$("$bin/gpu_engine" --list | sed -n 's/: test$//p')
+    groups=$(echo "$tests" | sed 's/::.*//' | sort -u)
+    [ -z "$quick" ] || groups=reproducible
+    # Without names, each group would be all tests.
+    if [ -z "$tests" ]; then
+        note "FAILED engine: its tests cannot be listed"
+        groups=
+    fi
+    for group in $groups; do
+        case " $elsewhere " in *" $group "*) continue ;; esac
+        # Names, which have no blanks.
+        engine "$group" $(echo "$tests" | grep "^$group::")
     done
 fi
 
