@@ -254,26 +254,5 @@ pub struct MulticastObjectProp {
     pub flags: u64,
 }
 
-/// `CUlaunchAttribute`; the value is a union of 64 bytes.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct LaunchAttribute {
-    pub id: u32,
-    pub pad: u32,
-    pub value: [u64; 8],
-}
-
-/// `CUlaunchConfig`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct LaunchConfig {
-    pub grid: [u32; 3],
-    pub block: [u32; 3],
-    pub shared_bytes: u32,
-    pub stream: u64,
-    pub attributes: In<LaunchAttribute>,
-    pub attribute_count: u32,
-}
-
 /// The handle type for POSIX file descriptors.
 pub const HANDLE_TYPE_POSIX_FD: u32 = 1;

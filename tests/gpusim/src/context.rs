@@ -118,11 +118,6 @@ pub fn find(handle: u64) -> Result<Arc<Context>, Status> {
     CONTEXTS.get(handle).map_err(|_| Status::INVALID_CONTEXT)
 }
 
-/// Takes the handle of a context away.
-pub fn forget(context: &Context) -> Answer {
-    CONTEXTS.take(context.handle).map(drop)
-}
-
 driver_calls! {
     fn cuDevicePrimaryCtxRetain(out: Out<u64>, device: i32) {
         let device = device::ordinal(device)?;
@@ -151,30 +146,10 @@ driver_calls! {
         active.set(i32::from(active_now))
     }
 
-    fn cuDevicePrimaryCtxSetFlags_v2(device: i32, _flags: u32) {
-        device::ordinal(device).map(drop)
-    }
-
     fn cuCtxCreate_v2(out: Out<u64>, _flags: u32, device: i32) {
         let context = Context::open(device::ordinal(device)?);
         CURRENT.with_borrow_mut(|stack| stack.push(context.handle));
         out.set(context.handle)
-    }
-
-    fn cuCtxDestroy_v2(context: u64) {
-        if lock(&PRIMARY)
-            .iter()
-            .any(|(_, primary)| primary.as_ref().is_some_and(|p| p.handle == context))
-        {
-            return Err(Status::INVALID_CONTEXT);
-        }
-        CONTEXTS.take(context).map_err(|_| Status::INVALID_CONTEXT)?;
-        CURRENT.with_borrow_mut(|stack| {
-            if stack.last() == Some(&context) {
-                stack.pop();
-            }
-        });
-        Ok(())
     }
 
     fn cuCtxSetCurrent(context: u64) {
@@ -205,18 +180,6 @@ driver_calls! {
     fn cuCtxGetDevice(out: Out<i32>) {
         let handle = current_handle().ok_or(Status::INVALID_CONTEXT)?;
         out.set(find(handle)?.device as i32)
-    }
-
-    fn cuCtxGetFlags(out: Out<u32>) {
-        current()?;
-        out.set(0)
-    }
-
-    fn cuCtxGetApiVersion(context: u64, out: Out<u32>) {
-        if context != 0 {
-            find(context)?;
-        }
-        out.set(3020)
     }
 
     fn cuCtxGetLimit(out: Out<usize>, limit: u32) {
@@ -257,16 +220,6 @@ driver_calls! {
             Ok(())
         } else {
             Err(Status::PEER_ACCESS_ALREADY_ENABLED)
-        }
-    }
-
-    fn cuCtxDisablePeerAccess(peer: u64) {
-        let context = current()?;
-        let peer = find(peer)?;
-        if lock(&context.peers).remove(&peer.device) {
-            Ok(())
-        } else {
-            Err(Status::PEER_ACCESS_NOT_ENABLED)
         }
     }
 

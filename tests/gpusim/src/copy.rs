@@ -67,11 +67,6 @@ fn fill<T: Copy + Send + Sync + 'static>(to: u64, value: T, count: usize, stream
     }))
 }
 
-fn fill_now<T: Copy + Send + Sync + 'static>(to: u64, value: T, count: usize) -> Answer {
-    fill(to, value, count, 0)?;
-    stream::find(0)?.synchronize()
-}
-
 driver_calls! {
     fn cuMemcpy(to: u64, from: u64, count: usize) {
         now(to, from, count)
@@ -101,41 +96,12 @@ driver_calls! {
         later(to, from, count, stream)
     }
 
-    fn cuMemcpyDtoD_v2(to: u64, from: u64, count: usize) {
-        covered(to, count).and_then(|()| covered(from, count))?;
-        now(to, from, count)
-    }
-
     fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, count: usize, stream: u64) {
         covered(to, count).and_then(|()| covered(from, count))?;
         later(to, from, count, stream)
     }
 
-    fn cuMemcpyPeerAsync(
-        to: u64,
-        _to_context: u64,
-        from: u64,
-        _from_context: u64,
-        count: usize,
-        stream: u64,
-    ) {
-        covered(to, count).and_then(|()| covered(from, count))?;
-        later(to, from, count, stream)
-    }
-
-    fn cuMemsetD8_v2(to: u64, value: u8, count: usize) {
-        fill_now(to, value, count)
-    }
-
     fn cuMemsetD8Async(to: u64, value: u8, count: usize, stream: u64) {
-        fill(to, value, count, stream)
-    }
-
-    fn cuMemsetD32_v2(to: u64, value: u32, count: usize) {
-        fill_now(to, value, count)
-    }
-
-    fn cuMemsetD32Async(to: u64, value: u32, count: usize, stream: u64) {
         fill(to, value, count, stream)
     }
 }

@@ -134,10 +134,6 @@ driver_calls! {
         record(event, stream)
     }
 
-    fn cuEventRecordWithFlags(event: u64, stream: u64, flags: u32) {
-        if flags == 0 { record(event, stream) } else { Err(Status::NOT_SUPPORTED) }
-    }
-
     fn cuEventQuery(event: u64) {
         context::current()?;
         match last(event)? {
@@ -157,10 +153,6 @@ driver_calls! {
     }
 
     fn cuEventElapsedTime(out: Out<f32>, start: u64, end: u64) {
-        elapsed(out, start, end)
-    }
-
-    fn cuEventElapsedTime_v2(out: Out<f32>, start: u64, end: u64) {
         elapsed(out, start, end)
     }
 }

@@ -32,11 +32,6 @@ driver_calls! {
         out.set(EXECUTABLE.add(Arc::new(Mutex::new(content))))
     }
 
-    fn cuGraphUpload(executable: u64, stream: u64) {
-        stream::find(stream)?;
-        EXECUTABLE.get(executable).map(drop)
-    }
-
     fn cuGraphLaunch(executable: u64, stream: u64) {
         let content = lock(&*EXECUTABLE.get(executable)?).clone();
         stream::find(stream)?.submit(Arc::new(move || {
@@ -44,14 +39,6 @@ driver_calls! {
             let content = &content;
             content.work.iter().try_for_each(|one| one())
         }))
-    }
-
-    fn cuGraphExecUpdate_v2(executable: u64, graph: u64, _result: *mut u8) {
-        let content = lock(&*GRAPHS.get(graph)?).clone();
-        let executable = EXECUTABLE.get(executable)?;
-        let before = std::mem::replace(&mut *lock(&*executable), content);
-        drop(before);
-        Ok(())
     }
 
     fn cuGraphGetNodes(graph: u64, nodes: Out<u64>, count: Out<usize>) {

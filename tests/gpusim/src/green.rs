@@ -2,7 +2,7 @@
 //! here tells from all of it.
 
 use crate::abi::{Answer, Out};
-use crate::context::{self, Context, cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain};
+use crate::context::{self, Context, cuDevicePrimaryCtxRetain};
 use crate::device::cuDeviceGet;
 use crate::status::Status;
 use crate::stream::{Stream, find};
@@ -52,22 +52,16 @@ driver_calls! {
         out.set(handle)
     }
 
-    fn cuGreenCtxDestroy(green: u64) {
-        let context = GREEN.take(green).map_err(|_| Status::INVALID_CONTEXT)?;
-        context::forget(&context)?;
-        cu(cuDevicePrimaryCtxRelease_v2(context.device as i32))
-    }
-
     fn cuCtxFromGreenCtx(out: Out<u64>, green: u64) {
         out.set(GREEN.get(green).map_err(|_| Status::INVALID_CONTEXT)?.handle)
     }
 
-    fn cuGreenCtxStreamCreate(out: Out<u64>, green: u64, flags: u32, priority: i32) {
+    fn cuGreenCtxStreamCreate(out: Out<u64>, green: u64, flags: u32, _priority: i32) {
         if flags != NON_BLOCKING {
             return Err(Status::INVALID_VALUE);
         }
         let context = GREEN.get(green).map_err(|_| Status::INVALID_CONTEXT)?;
-        out.set(Stream::open(&context, flags, priority.clamp(-5, 0)).handle)
+        out.set(Stream::open(&context, flags).handle)
     }
 
     fn cuStreamGetCtx_v2(stream: u64, context: Out<u64>, green: Out<u64>) {

@@ -65,13 +65,6 @@ driver_calls! {
         out.set(object)
     }
 
-    fn cuUserObjectRetain(object: u64, count: u32) {
-        let mut all = lock(&HELD);
-        let held = all.get_mut(&object).ok_or(Status::INVALID_VALUE)?;
-        held.0 = held.0.checked_add(count).ok_or(Status::INVALID_VALUE)?;
-        Ok(())
-    }
-
     fn cuUserObjectRelease(object: u64, count: u32) {
         give_back(object, count).map(drop)
     }

@@ -50,7 +50,6 @@ statuses! {
     ILLEGAL_ADDRESS = 700 "a kernel used an address that is not mapped";
     LAUNCH_OUT_OF_RESOURCES = 701 "a block needs more than the device has";
     PEER_ACCESS_ALREADY_ENABLED = 704 "peer access is enabled already";
-    PEER_ACCESS_NOT_ENABLED = 705 "peer access is not enabled";
     HOST_MEMORY_ALREADY_REGISTERED = 712 "registered already";
     HOST_MEMORY_NOT_REGISTERED = 713 "not registered";
     LAUNCH_FAILED = 719 "a kernel trapped";

@@ -1,7 +1,6 @@
 //! The simulated NVRTC: programs of device source, compiled by a C++ compiler against a prelude of this crate.
 
 pub mod build;
-pub mod text;
 
 use crate::abi::{Answer, In, Out};
 use crate::status::Status;
@@ -125,17 +124,6 @@ compiler_calls! {
         input(minor.set(8))
     }
 
-    fn nvrtcGetNumSupportedArchs(out: Out<i32>) {
-        input(out.set(ARCHITECTURES.len() as i32))
-    }
-
-    fn nvrtcGetSupportedArchs(out: Out<i32>) {
-        ARCHITECTURES
-            .iter()
-            .enumerate()
-            .try_for_each(|(k, architecture)| input(out.offset(k).set(*architecture)))
-    }
-
     fn nvrtcCreateProgram(
         out: Out<u64>,
         source: In<c_char>,
@@ -182,18 +170,7 @@ compiler_calls! {
     fn nvrtcGetCUBIN(handle: u64, out: Out<u8>) {
         input(write(out, &code(handle)?))
     }
-
-    fn nvrtcGetPTXSize(handle: u64, out: Out<usize>) {
-        input(out.set(text::encode(&code(handle)?).len()))
-    }
-
-    fn nvrtcGetPTX(handle: u64, out: Out<u8>) {
-        input(write(out, &text::encode(&code(handle)?)))
-    }
 }
-
-/// Architectures that the simulated compiler says it knows.
-const ARCHITECTURES: &[i32] = &[80, 90, 100];
 
 fn code(handle: u64) -> Result<Vec<u8>, i32> {
     lock(&program(handle)?.made).code.clone().ok_or(INVALID_PROGRAM)

@@ -4,7 +4,6 @@ use super::{DEVICE, cu, current, primary, release, version};
 use crate::abi::Out;
 use crate::context::{
     cuCtxEnablePeerAccess, cuCtxGetLimit, cuCtxGetStreamPriorityRange, cuCtxSetLimit,
-    cuCtxSynchronize,
 };
 use crate::device::{
     BLOCK_THREADS, DEFAULT_SHARED_BYTES, MULTIPROCESSORS, WARP, count, cuDeviceCanAccessPeer,
@@ -32,10 +31,6 @@ hip_calls! {
         out.set(version() as i32)
     }
 
-    fn hipDriverGetVersion(out: Out<i32>) {
-        out.set(version() as i32)
-    }
-
     fn hipGetDeviceCount(out: Out<i32>) {
         out.set(count() as i32)
     }
@@ -60,10 +55,6 @@ hip_calls! {
 
     fn hipDeviceGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32>) {
         cu(cuCtxGetStreamPriorityRange(least, greatest))
-    }
-
-    fn hipDeviceSynchronize() {
-        cu(cuCtxSynchronize())
     }
 
     fn hipDeviceGetName(out: Out<c_char>, length: i32, device: i32) {

@@ -2,7 +2,7 @@
 
 use super::{cu, release, version};
 use crate::abi::Out;
-use crate::copy::{cuMemcpy, cuMemcpyAsync, cuMemsetD8_v2, cuMemsetD8Async};
+use crate::copy::{cuMemcpy, cuMemcpyAsync, cuMemsetD8Async};
 use crate::memory::attributes::cuPointerGetAttribute;
 use crate::memory::device::{cuMemAlloc_v2, cuMemFree_v2, cuMemGetAddressRange_v2};
 use crate::memory::host::{
@@ -37,10 +37,6 @@ hip_calls! {
 
     fn hipFree(address: u64) {
         cu(cuMemFree_v2(address))
-    }
-
-    fn hipMemset(to: u64, value: i32, bytes: usize) {
-        cu(cuMemsetD8_v2(to, value as u8, bytes))
     }
 
     fn hipMemsetAsync(to: u64, value: i32, bytes: usize, stream: u64) {

@@ -2,7 +2,7 @@
 
 use super::module::{self, Function};
 use super::pool;
-use crate::abi::{Answer, In, LaunchAttribute, LaunchConfig, Out};
+use crate::abi::{Answer, In, Out};
 use crate::context;
 use crate::device::{
     BLOCK_THREADS, MULTIPROCESSOR_SHARED_BYTES, MULTIPROCESSORS, RESIDENT_BLOCKS, RESIDENT_THREADS,
@@ -13,8 +13,6 @@ use crate::stream;
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-const COOPERATIVE: u32 = 2;
 
 /// How many there were in this process.
 static LAUNCHES: AtomicU64 = AtomicU64::new(0);
@@ -193,47 +191,11 @@ driver_calls! {
         )
     }
 
-    fn cuLaunchKernelEx(
-        config: In<LaunchConfig>,
-        function: u64,
-        parameters: In<In<u8>>,
-        extra: In<u8>,
-    ) {
-        let LaunchConfig { grid, block, shared_bytes, stream, attributes, attribute_count } =
-            config.get()?;
-        let attributes = attributes.list(attribute_count as usize)?;
-        let cooperative = |one: &LaunchAttribute| one.id == COOPERATIVE && one.value[0] as u32 != 0;
-        let cooperative = attributes.iter().any(cooperative);
-        submit(
-            &Request {
-                function,
-                grid,
-                block,
-                shared_bytes,
-                stream,
-                parameters,
-                cooperative,
-                alone: false,
-            },
-            extra,
-        )
-    }
-
     fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
         out: Out<i32>,
         function: u64,
         threads: i32,
         shared_bytes: usize,
-    ) {
-        occupancy(out, function, threads, shared_bytes)
-    }
-
-    fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-        out: Out<i32>,
-        function: u64,
-        threads: i32,
-        shared_bytes: usize,
-        _flags: u32,
     ) {
         occupancy(out, function, threads, shared_bytes)
     }

@@ -3,7 +3,6 @@
 use super::known;
 use super::runtime::{RUNTIME, Runtime};
 use crate::abi::{In, Out};
-use crate::compiler::text;
 use crate::context;
 use crate::device::{BLOCK_THREADS, DEFAULT_SHARED_BYTES, SHARED_BYTES};
 use crate::status::Status;
@@ -118,12 +117,9 @@ fn load(out: Out<u64>, image: In<u8>) -> Result<(), Status> {
     let context = context::current()?;
     capture::refuse()?;
     crate::stream::may_finish_device(context.device, "load");
-    let code = match text::decode(image)? {
+    let code = match known::code(image)? {
         Some(code) => code,
-        None => match known::code(image)? {
-            Some(code) => code,
-            None => image.list(image_bytes(image)?)?,
-        },
+        None => image.list(image_bytes(image)?)?,
     };
     out.set(MODULES.add(Arc::new(Module::load(&code)?)))
 }
@@ -132,6 +128,7 @@ driver_calls! {
     fn cuModuleLoadData(out: Out<u64>, image: In<u8>) {
         load(out, image)
     }
+
 
     fn cuModuleLoadDataEx(
         out: Out<u64>,
@@ -179,10 +176,6 @@ driver_calls! {
             FUNCTIONS.add(Arc::new(Function { entry, sizes, dynamic, _module: module.clone() }));
         lock(&module.functions).insert(name, handle);
         out.set(handle)
-    }
-
-    fn cuFuncLoad(function: u64) {
-        FUNCTIONS.get(function).map(drop)
     }
 
     fn cuFuncGetAttribute(out: Out<i32>, attribute: u32, function: u64) {

@@ -41,12 +41,6 @@ driver_calls! {
         out.set(address)
     }
 
-    fn cuMemHostGetFlags(out: Out<u32>, address: u64) {
-        let known = registry::find(address).is_some_and(|range| matches!(range.kind, Kind::Pinned));
-        // Portable and mapped.
-        if known { out.set(3) } else { Err(Status::INVALID_VALUE) }
-    }
-
     fn cuMemHostRegister_v2(address: u64, bytes: usize, _flags: u32) {
         let context = context::current()?;
         capture::refuse()?;

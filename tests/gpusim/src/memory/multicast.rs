@@ -187,15 +187,6 @@ mapping_calls! {
         group(handle)?.bind(at, &memory, offset, bytes)
     }
 
-    fn cuMulticastBindAddr(handle: u64, at: usize, address: u64, bytes: usize, flags: u64) {
-        let range =
-            registry::find(address).filter(|range| address == range.base && bytes <= range.bytes);
-        let (Some(Kind::Mapped(memory, _)), 0) = (range.map(|range| range.kind), flags) else {
-            return Err(Status::INVALID_VALUE);
-        };
-        group(handle)?.bind(at, &memory, 0, bytes)
-    }
-
     fn cuMulticastUnbind(handle: u64, device: i32, at: usize, bytes: usize) {
         capture::refuse()?;
         let device = ordinal(device)? as u32;

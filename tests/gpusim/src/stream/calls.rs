@@ -68,14 +68,14 @@ driver_calls! {
         if flags > 1 {
             return Err(Status::INVALID_VALUE);
         }
-        out.set(Stream::open(&context::current()?, flags, 0).handle)
+        out.set(Stream::open(&context::current()?, flags).handle)
     }
 
-    fn cuStreamCreateWithPriority(out: Out<u64>, flags: u32, priority: i32) {
+    fn cuStreamCreateWithPriority(out: Out<u64>, flags: u32, _priority: i32) {
         if flags > 1 {
             return Err(Status::INVALID_VALUE);
         }
-        out.set(Stream::open(&context::current()?, flags, priority.clamp(-5, 0)).handle)
+        out.set(Stream::open(&context::current()?, flags).handle)
     }
 
     fn cuStreamDestroy_v2(stream: u64) {
@@ -94,14 +94,6 @@ driver_calls! {
     fn cuStreamQuery(stream: u64) {
         capture::refuse()?;
         find(stream)?.query()
-    }
-
-    fn cuStreamGetPriority(stream: u64, out: Out<i32>) {
-        out.set(find(stream)?.priority)
-    }
-
-    fn cuStreamGetFlags(stream: u64, out: Out<u32>) {
-        out.set(find(stream)?.flags)
     }
 
     fn cuStreamGetCtx(stream: u64, out: Out<u64>) {
@@ -184,16 +176,6 @@ driver_calls! {
             let seen =
                 || unsafe { AtomicU32::from_ptr(address as *mut u32) }.load(Ordering::SeqCst);
             poll(|| holds(flags, seen().into(), value.into(), 32));
-            Ok(())
-        }))
-    }
-
-    fn cuStreamWaitValue64_v2(stream: u64, address: u64, value: u64, flags: u32) {
-        place(stream, address, 8, Rights::READ)?.submit(Arc::new(move || {
-            // SAFETY: as for writes.
-            let seen =
-                || unsafe { AtomicU64::from_ptr(address as *mut u64) }.load(Ordering::SeqCst);
-            poll(|| holds(flags, seen(), value, 64));
             Ok(())
         }))
     }

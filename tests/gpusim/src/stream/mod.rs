@@ -21,7 +21,6 @@ pub type Work = Arc<dyn Fn() -> Answer + Send + Sync>;
 pub struct Stream {
     pub handle: u64,
     pub context: Arc<Context>,
-    pub priority: i32,
     pub flags: u32,
     legacy: bool,
     queue: Mutex<Queue>,
@@ -76,7 +75,7 @@ fn of_this_thread(context: &Arc<Context>) -> Arc<Stream> {
         if let Some(Own(stream)) = known {
             return Arc::clone(stream);
         }
-        let stream = Stream::open(context, 0, 0);
+        let stream = Stream::open(context, 0);
         all.push(Own(Arc::clone(&stream)));
         stream
     })
@@ -155,12 +154,12 @@ pub fn pass() {
 impl Stream {
     /// The stream that waits for all blocking ones, and they for it.
     pub fn legacy(context: &Arc<Context>) -> Arc<Self> {
-        Self::build(context, 0, 0, true)
+        Self::build(context, 0, true)
     }
 
     /// One that an application makes.
-    pub fn open(context: &Arc<Context>, flags: u32, priority: i32) -> Arc<Self> {
-        let stream = Self::build(context, flags, priority, false);
+    pub fn open(context: &Arc<Context>, flags: u32) -> Arc<Self> {
+        let stream = Self::build(context, flags, false);
         STREAMS.put(stream.handle, stream.clone());
         if flags & NON_BLOCKING == 0 {
             lock(&context.blocking).push(Arc::downgrade(&stream));
@@ -168,11 +167,10 @@ impl Stream {
         stream
     }
 
-    fn build(context: &Arc<Context>, flags: u32, priority: i32, legacy: bool) -> Arc<Self> {
+    fn build(context: &Arc<Context>, flags: u32, legacy: bool) -> Arc<Self> {
         let stream = Arc::new(Self {
             handle: fresh(),
             context: context.clone(),
-            priority,
             flags,
             legacy,
             queue: Mutex::default(),
