@@ -10,6 +10,8 @@ pub mod net;
 pub mod recorder;
 pub mod simulated;
 pub mod vm;
+mod wait;
 pub mod wire;
 
 pub use folder::Folder;
+pub use wait::{until, until_within};

@@ -4,7 +4,8 @@
 //! run what it is. A descriptor travels as that process's standard input.
 
 use super::Subject;
-use super::support::{Access, Gated, assert_passed, myself, task, until};
+use super::support::{Access, Gated, assert_passed, myself, task};
+use crate::until;
 use antiphon_hal::{Effort, Memory, MemoryHandle};
 use std::fs;
 use std::os::fd::AsFd;

@@ -1,7 +1,8 @@
 //! Cases on streams, tasks and events.
 
 use super::Subject;
-use super::support::{Access, Failure, Gated, Log, Random, task, until};
+use super::support::{Access, Failure, Gated, Log, Random, task};
+use crate::until;
 use antiphon_hal::{Effort, Event, HalError, Memory, Stream, Submitted, Task, TaskState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

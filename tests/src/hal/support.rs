@@ -8,19 +8,6 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
-
-/// How long something may take before a case calls it missing. Nothing sleeps that long when all is well.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Waits until `condition` holds; panics with `what` where it never does.
-pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain: {what}");
-        thread::yield_now();
-    }
-}
 
 /// The order in which things happened.
 #[derive(Debug, Default)]

@@ -1,6 +1,7 @@
 //! The hosts are apart, their traffic is counted, and nothing stays.
 
 use super::*;
+use crate::until;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
@@ -55,11 +56,7 @@ fn hosts_reach_each_other_by_the_bridge_alone_and_leave_nothing() {
 
     let sleeper = Process::start(network.command(0, "sleep").arg("1000"));
     let pid = sleeper.id() as i32;
-    let started = std::time::Instant::now();
-    while !network.processes().contains(&pid) && started.elapsed() < LIMIT {
-        std::thread::yield_now();
-    }
-    assert!(network.processes().contains(&pid), "the process runs on the host");
+    until("the process to run on the host", || network.processes().contains(&pid));
     drop(network);
     let finished = sleeper.finish(LIMIT);
     assert!(finished.status.is_some_and(|status| !status.success()), "{finished:?}");
@@ -122,19 +119,12 @@ fn a_process_that_takes_too_long_is_ended_with_all_that_it_started() {
     let script = "sleep 1000 & echo $!; exec sleep 1000";
     let process = Process::start(Command::new("sh").args(["-c", script]));
     // Else the limit could pass before it has printed anything.
-    let (name, started) = (format!("/proc/{}/comm", process.id()), std::time::Instant::now());
-    while std::fs::read_to_string(&name).unwrap() != "sleep\n" {
-        assert!(started.elapsed() < LIMIT, "the shell is still there");
-        std::thread::yield_now();
-    }
+    let name = format!("/proc/{}/comm", process.id());
+    until("the shell to go", || std::fs::read_to_string(&name).unwrap() == "sleep\n");
     let finished = process.finish(Duration::from_millis(50));
     assert_eq!(finished.status, None, "{finished:?}");
     let child: i32 = finished.printed.trim().parse().expect("what was printed before the end");
-    let started = std::time::Instant::now();
-    while lives(child) {
-        assert!(started.elapsed() < LIMIT, "{child} runs on");
-        std::thread::yield_now();
-    }
+    until("the child to end", || !lives(child));
 }
 
 #[test]

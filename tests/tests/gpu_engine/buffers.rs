@@ -10,6 +10,7 @@ use antiphon::executor::{Call, Communicator, Executor, ExecutorError};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon_tests::application::{Application, CHUNK};
 use antiphon_tests::harness::processes::{Ranks, role};
+use antiphon_tests::until;
 use std::time::{Duration, Instant};
 
 /// Words of 64 bits of a buffer that begins in one chunk and ends in the next but one.
@@ -177,9 +178,7 @@ fn rank_that_registers_memory() {
         assert!(register(address));
     }
     // The control thread maps what the peer has registered, without a call of anybody.
-    while application.opened() < 2 {
-        std::thread::yield_now();
-    }
+    until("both buffers to be mapped", || application.opened() >= 2);
     add_up_in(&application, &rank, "registered", buffers);
     assert_eq!(application.opened(), 2);
 }

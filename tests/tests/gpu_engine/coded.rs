@@ -2,7 +2,7 @@
 
 use crate::devices::devices;
 use crate::faults::await_failure;
-use crate::{backend, device, on_devices, on_simulator, options};
+use crate::{COMPILING, backend, device, on_devices, on_simulator, options};
 use antiphon::executor::hal::{Backend, Memory, Stream, driver};
 use antiphon::executor::selection::SelectionError;
 use antiphon::executor::{
@@ -13,6 +13,7 @@ use antiphon::plan::algorithms::{Shape, allreduce};
 use antiphon::plan::model::Collective;
 use antiphon::{DataType, ReduceOp};
 use antiphon_tests::recorder::Recorder;
+use antiphon_tests::{until, until_within};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -182,9 +183,7 @@ fn code_serves_with_and_without_a_stream() {
                     rank.on.executor().synchronize(&rank.stream).unwrap();
                 }
                 rank.check(3, round as u32, &format!("stream {on_stream}"));
-                while !rank.on.is_complete() {
-                    std::thread::yield_now();
-                }
+                until("the calls to be complete", || rank.on.is_complete());
             }
             communicator.barrier().unwrap();
         });
@@ -560,9 +559,7 @@ fn a_rank_that_does_not_come_is_waited_for_until_the_limit_or_an_abort() {
                 rank.on.abort("enough");
             }
             // It stays until the other one has given up.
-            while rank.on.failure().is_none() {
-                std::thread::yield_now();
-            }
+            until_within(COMPILING, "a failure", || rank.on.failure().is_some());
             None
         });
         let error = errors[0].as_ref().unwrap().to_string();

@@ -4,11 +4,11 @@ use crate::coded::recordable;
 use crate::faults::await_failure;
 use crate::heard::{heard, listen};
 use crate::{
-    LIMIT, PATIENCE, backend, beside_cuda, on_simulator, on_simulator_with, on_threads, options,
-    simulated_alone,
+    COMPILING, LIMIT, PATIENCE, backend, beside_cuda, beside_cuda_with, on_simulator, on_threads,
+    options, simulated_alone,
 };
 use antiphon::DataType;
-use antiphon::executor::hal::{Backend, KernelCode, KernelSource, Memory, Stream};
+use antiphon::executor::hal::{KernelCode, KernelSource, Memory, Stream};
 use antiphon::executor::{
     Call, Communicator, Executor, ExecutorError, LoadedPlan, Options, say_after,
 };
@@ -16,6 +16,7 @@ use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, Plan};
 use antiphon_tests::application::Application;
 use antiphon_tests::recorder::Recorder;
+use antiphon_tests::{until, until_within};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -190,9 +191,7 @@ fn has_output_back(aborts: u32, await_end: impl Fn(&Executor, &Arc<dyn Stream>) 
         // SAFETY: both memories hold the call's bytes, and outlive the launch.
         unsafe { executor.execute(&call, &stream) }.unwrap();
         if rank.rank() == 0 {
-            while found(1) == [0] {
-                std::thread::yield_now();
-            }
+            until_within(COMPILING, "the first byte to arrive", || found(1) != [0]);
         }
         pours_now.wait();
         if rank.rank() == aborts {
@@ -254,12 +253,7 @@ fn a_launch_that_is_being_made_at_an_abort_is_not_put_into_its_stream() {
             let said = "code is loaded once no launch is under way";
             let launched = std::thread::scope(|scope| {
                 let launched = scope.spawn(|| comes_late.execute());
-                let began = Instant::now();
-                while heard(said) == 0 {
-                    // Kernels of simulated devices may be compiled first.
-                    assert!(began.elapsed() < Duration::from_secs(180), "its kernel is there");
-                    std::thread::yield_now();
-                }
+                until_within(COMPILING, said, || heard(said) > 0);
                 rank.abort("enough");
                 launched.join().unwrap()
             });
@@ -305,13 +299,7 @@ fn waits_without_a_limit_say_whom_they_are_for() {
     let barrier = "s in the barrier and goes on waiting for rank 1 ";
     on_threads(2, &options().with_timeout(None), |rank| {
         let caller = Caller::new(&rank, &pulls());
-        let wait_for = |words: &str| {
-            let began = Instant::now();
-            while heard(words) == 0 {
-                assert!(began.elapsed() < Duration::from_secs(60), "{words}");
-                std::thread::yield_now();
-            }
-        };
+        let wait_for = |words: &str| until_within(COMPILING, words, || heard(words) > 0);
         if rank.rank() == 1 {
             caller.execute().unwrap();
             wait_for(barrier);
@@ -409,9 +397,7 @@ fn load_aside(application: &Application, rank: &Communicator, code: &Arc<Vec<u8>
         let code = KernelCode::Binary(&code);
         device.load(KernelSource { entry: "nothing", code, options: &[] }).map(drop).unwrap();
     });
-    while application.waiting() == 0 {
-        std::thread::yield_now();
-    }
+    until("the load to wait for the kernels", || application.waiting() > 0);
 }
 
 /// Nor does who would ask what the kernel waits for: all wait for a thread that loads code, and that one for the kernel.
@@ -419,10 +405,7 @@ fn load_aside(application: &Application, rank: &Communicator, code: &Arc<Vec<u8>
 fn a_launch_reaches_the_time_limit_where_the_driver_answers_nobody() {
     let test = "ends::a_launch_reaches_the_time_limit_where_the_driver_answers_nobody";
     let busy = [("ANTIPHON_GPUSIM_WAITS", "load")];
-    let Some(simulated) = on_simulator_with(test, &busy) else { return };
-    if backend() != Backend::Cuda {
-        return;
-    }
+    let Some(simulated) = beside_cuda_with(test, &busy) else { return };
     let application = Application::new(&simulated);
     let source = "extern \"C\" __global__ void nothing() {}";
     let code = Arc::new(crate::device().compile(source, &[]).unwrap());
@@ -519,12 +502,7 @@ fn a_communicator_that_goes_between_replays_keeps_no_memory() {
     replay(0);
     let before = application.used();
     (0..5).for_each(|_| replay(REPLAYS));
-    let ended = Instant::now();
-    while application.used() > before {
-        let kept = application.used() - before;
-        assert!(ended.elapsed() < FREED, "{kept} bytes are kept");
-        std::thread::yield_now();
-    }
+    until_within(FREED, "the memory to be given back", || application.used() <= before);
 }
 
 #[test]

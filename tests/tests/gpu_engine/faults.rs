@@ -2,7 +2,8 @@
 
 use crate::devices::devices;
 use crate::{
-    LIMIT, backend, device, on_devices, on_simulator, on_simulator_of, on_threads, options,
+    COMPILING, LIMIT, backend, device, on_devices, on_simulator, on_simulator_of, on_threads,
+    options,
 };
 use antiphon::executor::hal::{Backend, Device};
 use antiphon::executor::{Call, Collectives, Communicator, Executor, ExecutorError, Request, What};
@@ -11,9 +12,10 @@ use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, OpKind, Plan};
 use antiphon::{DataType, ReduceOp};
 use antiphon_tests::harness::processes::{Ranks, role};
+use antiphon_tests::until_within;
 use std::io::{BufRead, BufReader};
 use std::sync::{Arc, Barrier};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Calls a plan with buffers of `bytes` bytes.
 pub fn call(rank: &Communicator, plan: &Plan, bytes: u64) -> Result<(), ExecutorError> {
@@ -70,12 +72,8 @@ pub fn stalls(plan: &Plan, parts: [&str; 3]) {
 
 /// What broke the communicator, once it is broken.
 pub fn await_failure(rank: &Communicator) -> ExecutorError {
-    loop {
-        if let Some(failure) = rank.failure() {
-            return failure;
-        }
-        std::thread::yield_now();
-    }
+    until_within(COMPILING, "a failure", || rank.failure().is_some());
+    rank.failure().expect("a broken communicator stays so")
 }
 
 #[test]
@@ -143,14 +141,6 @@ pub fn of_two() -> Plan {
     program.build().unwrap()
 }
 
-/// Lets some time pass, for what shows by nothing that a test could wait for.
-pub fn let_pass(milliseconds: u64) {
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_millis(milliseconds) {
-        std::thread::yield_now();
-    }
-}
-
 /// A block of rank 0 has waited for rank 1, and is through; another still waits for rank 2.
 #[test]
 fn a_rank_that_leaves_after_its_part_of_the_call_breaks_nothing() {
@@ -177,7 +167,7 @@ fn a_rank_that_leaves_after_its_part_of_the_call_breaks_nothing() {
         }
         is_launched.wait();
         // Time in which a wait is noted, and in which it would be found that rank 1 has left.
-        let_pass([0, 100, 400][rank.rank() as usize]);
+        std::thread::sleep(Duration::from_millis([0, 100, 400][rank.rank() as usize]));
         if rank.rank() > 0 {
             execute();
         }

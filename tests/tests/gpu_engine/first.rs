@@ -1,13 +1,14 @@
 //! First calls beside launches that wait, on a driver that lets what first calls ask for wait for all kernels of the device.
 
 use crate::heard::{heard, listen};
-use crate::{device, on_simulator_with, on_threads, options};
+use crate::{COMPILING, device, on_simulator_with, on_threads, options};
 use antiphon::DataType;
 use antiphon::executor::hal::{Memory, Stream};
 use antiphon::executor::{Call, Communicator, Executor, LoadedPlan};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, Plan};
+use antiphon_tests::until_within;
 use std::sync::{Arc, Barrier};
 
 const BYTES: u64 = 256;
@@ -85,9 +86,7 @@ fn who_makes_a_first_call_keeps_nobody_from_launching() {
             std::thread::scope(|scope| {
                 // Waits for the launch above: it loads the code.
                 scope.spawn(|| copies.execute());
-                while !waits_to_load() {
-                    std::thread::yield_now();
-                }
+                until_within(COMPILING, "the other thread to wait", &waits_to_load);
                 sums.run();
             });
         }
@@ -115,9 +114,7 @@ fn a_rank_launches_for_the_first_time_while_another_makes_something() {
             std::thread::scope(|scope| {
                 // Waits for the launch above, which waits for rank 0: it loads the code.
                 scope.spawn(|| copies.execute());
-                while !waits_to_load() {
-                    std::thread::yield_now();
-                }
+                until_within(COMPILING, "the other thread to wait", &waits_to_load);
                 waits.wait();
             });
         } else {

@@ -14,6 +14,7 @@ use antiphon_tests::application::Application;
 use antiphon_tests::harness::Entry;
 use antiphon_tests::harness::plans::{Buffers, buffers, sizes};
 use antiphon_tests::harness::processes::{Ranks, role};
+use antiphon_tests::until_within;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -214,11 +215,8 @@ fn groups_go_with_their_memory() {
             until_used(&rank, (&executor, &stream), &*memory, application);
             let gone = Arc::downgrade(&memory);
             drop(memory);
-            let began = Instant::now();
-            while gone.strong_count() > 0 {
-                assert!(began.elapsed() < PATIENCE, "memory is kept in round {round}");
-                std::thread::yield_now();
-            }
+            let what = format!("memory to be given back in round {round}");
+            until_within(PATIENCE, &what, || gone.strong_count() == 0);
             rank.barrier().unwrap();
         }
     });

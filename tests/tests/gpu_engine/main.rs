@@ -134,6 +134,9 @@ fn options() -> Options {
 /// machine too.
 const LIMIT: Duration = Duration::from_secs(5);
 
+/// Longer than kernels take that a simulated driver compiles first, on a busy machine, and than any limit of launches here.
+const COMPILING: Duration = Duration::from_secs(180);
+
 /// Longer than anything takes that waits for none of the limits of these tests.
 const PATIENCE: Duration = Duration::from_secs(20);
 

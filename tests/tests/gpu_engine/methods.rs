@@ -6,6 +6,7 @@ use antiphon::executor::hal::{Backend, driver};
 use antiphon::executor::{self, Request, What};
 use antiphon::{Communicator, DataType, DeviceBuffer, ExecutorError, Op};
 use antiphon_tests::methods::every_method;
+use antiphon_tests::until;
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
@@ -117,9 +118,7 @@ fn buffers_come_and_go_while_a_launch_waits_for_its_peer() {
             call();
             wait();
             rank.barrier().unwrap();
-            while find() == Some(number) {
-                std::thread::yield_now();
-            }
+            until("the buffer to be given back", || find() != Some(number));
             assert_eq!(sums.to_vec().unwrap(), [6; 8]);
             return;
         }

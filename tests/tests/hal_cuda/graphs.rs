@@ -3,7 +3,8 @@
 use super::{on_simulator, open};
 use antiphon_hal::{Device, HalError, Kernel, KernelCode, KernelSource, LaunchShape, Stream};
 use antiphon_tests::application::{Application, CHUNK};
-use antiphon_tests::hal::support::{Access, until};
+use antiphon_tests::hal::support::Access;
+use antiphon_tests::until;
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

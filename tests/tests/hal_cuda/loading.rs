@@ -4,7 +4,8 @@
 use super::{on_simulator, open};
 use antiphon_hal::{Device, Kernel, KernelCode, KernelSource, LaunchShape, Memory, Stream};
 use antiphon_tests::application::{Application, CHUNK};
-use antiphon_tests::hal::support::{Access, until};
+use antiphon_tests::hal::support::Access;
+use antiphon_tests::until;
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
