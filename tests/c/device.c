@@ -469,6 +469,7 @@ int main(int count, char **arguments)
         } else if (strcmp(mode, "coded") == 0) {
             coded();
         } else {
+            CHECK(strcmp(mode, "misuse") == 0);
             misuse();
         }
     }

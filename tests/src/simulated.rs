@@ -10,6 +10,7 @@
 use crate::hal::support::{assert_passed, myself};
 use libloading::Library;
 use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::symlink;
@@ -21,7 +22,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Set in the second process, to the driver's file.
-const INSIDE: &str = "ANTIPHON_TEST_SIMULATED";
+pub const INSIDE: &str = "ANTIPHON_TEST_SIMULATED";
 /// Where it is set, the simulator is not used, and it says why.
 const WITHOUT: &str = "ANTIPHON_TEST_WITHOUT_SIMULATOR";
 /// Where it is set, a simulator that cannot work is a failure.
@@ -119,6 +120,11 @@ fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
+/// What compiles kernels for the simulated driver.
+pub fn compiler() -> OsString {
+    std::env::var_os("ANTIPHON_GPUSIM_CXX").unwrap_or_else(|| "g++".into())
+}
+
 /// Whether kernels can be compiled, or why not.
 fn usable() -> Result<(), String> {
     static USABLE: OnceLock<Result<(), String>> = OnceLock::new();
@@ -126,8 +132,7 @@ fn usable() -> Result<(), String> {
         if let Some(why) = std::env::var_os(WITHOUT) {
             return Err(format!("no simulated driver: {}", why.to_string_lossy()));
         }
-        let compiler =
-            std::env::var_os("ANTIPHON_GPUSIM_CXX").unwrap_or_else(|| "g++".to_owned().into());
+        let compiler = compiler();
         let name = compiler.to_string_lossy().into_owned();
         match Command::new(&compiler).arg("--version").output() {
             Ok(output) if output.status.success() => Ok(()),

@@ -8,6 +8,7 @@ mod peers;
 mod sharing;
 
 use antiphon_hal::{Backend, Device, HalError, KernelCode, KernelSource, driver};
+use antiphon_tests::Folder;
 use antiphon_tests::hal::support::{assert_passed, myself};
 use std::io::Write;
 use std::sync::Arc;
@@ -112,13 +113,13 @@ fn a_device_that_the_compiler_does_not_know_has_none() {
 /// The suite's kernels are what CUDA's own compiler takes, which needs no GPU, and not only what the simulated one does.
 #[test]
 fn nvrtc_compiles_the_kernels_of_the_suite() {
-    const FOLDER: &str = "ANTIPHON_CACHE_DIR";
+    const INSIDE: &str = "ANTIPHON_TEST_OWN_CACHE";
     let test = "nvrtc_compiles_the_kernels_of_the_suite";
-    let folder = format!("{}/nvrtc-{}", env!("CARGO_TARGET_TMPDIR"), std::process::id());
-    if std::env::var_os(FOLDER).is_none() {
-        // In a process with a cache of its own.
-        let output = myself(test, FOLDER, &folder).output().unwrap();
-        let _ = std::fs::remove_dir_all(folder);
+    if std::env::var_os(INSIDE).is_none() {
+        // In a process with a cache of its own: what is on disk is not compiled.
+        let folder = Folder::new(env!("CARGO_TARGET_TMPDIR"), "nvrtc").unwrap();
+        let mut command = myself(test, INSIDE, "1");
+        let output = command.env("ANTIPHON_CACHE_DIR", folder.path()).output().unwrap();
         for line in String::from_utf8_lossy(&output.stderr).lines() {
             if line.starts_with("SKIP") {
                 let _ = writeln!(std::io::stderr(), "{line}");
