@@ -2,7 +2,7 @@
 //! operator, and the same bits every time.
 
 use antiphon::plan::algorithms::{Algorithm, Shape};
-use antiphon::plan::model::Collective;
+use antiphon::plan::model::{Collective, Plan};
 use antiphon::{DataType, ReduceOp};
 use antiphon_tests::harness::plans::buffers;
 use antiphon_tests::harness::{Case, Outcome, Random, Source, on_threads, options, run_case, seed};
@@ -11,23 +11,10 @@ const WORLDS: [u32; 6] = [1, 2, 3, 4, 5, 8];
 /// Elements: one, a few that no packet or vector divides, and enough for whole vectors of every type.
 const COUNTS: [u64; 4] = [1, 7, 129, 1000];
 
-/// A case that may be changed, with what stays in memory for it.
-fn case<'a>(plan: &'a antiphon::plan::model::Plan, name: &'a str, in_place: bool) -> Case<'a> {
-    Case {
-        name,
-        plan,
-        buffers: buffers(plan, 1, 4),
-        dtype: DataType::F32,
-        op: None,
-        in_place,
-        launches: 2,
-        mover: None,
-        source: Source::Own,
-        root: 0,
-        mixed: false,
-        reuse: true,
-        seed: seed(),
-    }
+/// Two launches with the same buffers, of so many elements.
+fn case<'a>(plan: &'a Plan, name: &'a str, dtype: DataType, count: u64) -> Case<'a> {
+    let case = Case::new(name, plan, buffers(plan, count, dtype.size() as u64));
+    Case { dtype, launches: 2, reuse: true, ..case }
 }
 
 /// Runs cases one after the other over the same ranks: for each case, what every rank found.
@@ -50,7 +37,7 @@ fn assert_right(outcomes: &[Vec<Outcome>]) {
 }
 
 /// The operators to try: all where the plan reduces.
-fn operators(algorithm: Algorithm, plan: &antiphon::plan::model::Plan) -> Vec<Option<ReduceOp>> {
+fn operators(algorithm: Algorithm, plan: &Plan) -> Vec<Option<ReduceOp>> {
     match algorithm.collective() {
         Collective::AllReduce | Collective::Reduce | Collective::ReduceScatter => {
             assert!(plan.reduces() || plan.gpus.len() == 1, "{algorithm}");
@@ -76,15 +63,8 @@ fn every_algorithm_computes_its_collective() {
                     for op in operators(algorithm, &plan) {
                         // Every type with every operator; one number of elements each, by chance.
                         let count = random.one_of(&COUNTS);
-                        let buffers = buffers(&plan, count, dtype.size() as u64);
                         let source = random.one_of(&[Source::Own, Source::Plain]);
-                        cases.push(Case {
-                            dtype,
-                            op,
-                            buffers,
-                            source,
-                            ..case(&plan, name, in_place)
-                        });
+                        cases.push(Case { op, source, ..case(&plan, name, dtype, count) });
                     }
                 }
                 assert_right(&run_all(world, &cases));
@@ -108,14 +88,8 @@ fn every_algorithm_takes_any_number_of_elements() {
         let mut cases = Vec::new();
         for count in [1, 2, 3, 5, 8, 13, 31, 64, 127, 1023, 4096, 20_011] {
             let dtype = random.one_of(&DataType::ALL);
-            let buffers = buffers(&plan, count, dtype.size() as u64);
-            cases.push(Case {
-                dtype,
-                buffers,
-                mover: Some(random.below(world.into()) as u32),
-                mixed: true,
-                ..case(&plan, name, in_place)
-            });
+            let mover = Some(random.below(world.into()) as u32);
+            cases.push(Case { mover, mixed: true, ..case(&plan, name, dtype, count) });
         }
         assert_right(&run_all(world, &cases));
     }
@@ -127,8 +101,8 @@ fn any_rank_may_be_the_root() {
     for algorithm in [BroadcastPackets, BroadcastZeroCopy, ReducePackets, ReduceZeroCopy] {
         for (planned, expected) in [(0, 0), (2, 2), (2, 0)] {
             let plan = algorithm.plan(Shape { root: planned, ..Shape::new(3) }).unwrap();
-            let buffers = buffers(&plan, 100, 4);
-            let case = Case { buffers, root: expected, ..case(&plan, algorithm.name(), false) };
+            let case = case(&plan, algorithm.name(), DataType::F32, 100);
+            let case = Case { root: expected, ..case };
             let outcomes = run_all(3, &[case]);
             let right = outcomes.iter().all(|rank| rank[0].wrong.is_none());
             assert_eq!(right, planned as u32 == expected, "{algorithm}, root {planned}");
@@ -148,12 +122,8 @@ fn sums_have_the_same_bits_in_every_run_and_allreduce_on_every_rank() {
             let cases: Vec<Case<'_>> = [DataType::F32, DataType::Bf16, DataType::F16]
                 .into_iter()
                 .flat_map(|dtype| [1, 257, 3000].map(|count| (dtype, count)))
-                .map(|(dtype, count)| Case {
-                    dtype,
-                    buffers: buffers(&plan, count, dtype.size() as u64),
-                    launches: 5,
-                    ..case(&plan, algorithm.name(), false)
-                })
+                .map(|(dtype, count)| case(&plan, algorithm.name(), dtype, count))
+                .map(|case| Case { launches: 5, ..case })
                 .collect();
             let (first, second) = (run_all(world, &cases), run_all(world, &cases));
             for ((case, first), second) in cases.iter().zip(&first).zip(&second) {

@@ -35,19 +35,15 @@ fn run_all(
     for (position, (what, elements)) in (0u32..).zip(sizes(plan, 4)) {
         let odd = position % 2 == 1;
         let case = Case {
-            name,
-            plan,
-            buffers: buffers(plan, elements, 4),
             dtype: if odd { DataType::F32 } else { DataType::I32 },
-            op: None,
             root: shape.root as u32,
-            in_place: plan.in_place,
             launches: LAUNCHES,
             mover: Some(position % plan.gpus.len() as u32),
             source: if odd { Source::Plain } else { Source::Own },
             mixed: true,
             reuse: position >= 2,
             seed: seed + u64::from(position),
+            ..Case::new(name, plan, buffers(plan, elements, 4))
         };
         wrong.extend(run_case(communicator, &case)?.wrong.map(|text| format!("{text} ({what})")));
     }

@@ -186,19 +186,11 @@ fn memory_of_either_kind_works_with_and_without_access_through_the_kernel() {
             let plan = plan(algorithm, 3);
             for elements in [0, 1, 3, 1023, 100_003] {
                 let case = Case {
-                    name: algorithm.name(),
-                    plan: &plan,
-                    buffers: buffers(&plan, elements, 4),
-                    dtype: DataType::F32,
-                    op: None,
-                    in_place: false,
                     launches: 6,
                     mover: Some(1),
-                    source: Source::Own,
-                    root: 0,
                     mixed: true,
                     reuse: true,
-                    seed: seed(),
+                    ..Case::new(algorithm.name(), &plan, buffers(&plan, elements, 4))
                 };
                 let options = options().with_process_access(access);
                 let ranks = on_threads(3, &options, |communicator| run_case(&communicator, &case));

@@ -162,21 +162,8 @@ fn rank_of_a_job() {
 }
 
 fn case<'a>(plan: &'a Plan, elements: u64) -> Case<'a> {
-    Case {
-        name: &plan.name,
-        plan,
-        buffers: buffers(plan, elements, 4),
-        dtype: DataType::F32,
-        op: None,
-        in_place: false,
-        launches: 1,
-        mover: None,
-        source: Source::Own,
-        root: 0,
-        mixed: false,
-        reuse: true,
-        seed: seed(),
-    }
+    let case = Case::new(&plan.name, plan, buffers(plan, elements, 4));
+    Case { launches: 1, reuse: true, ..case }
 }
 
 fn run(communicator: &Communicator, case: &Case<'_>) {
@@ -224,7 +211,7 @@ fn plain_memory(role: &Role, access: bool) {
             run(&communicator, &Case { source, launches, ..case(&plan, elements) });
             let in_place = algorithm.plan(Shape { in_place: true, ..Shape::new(world as usize) });
             let in_place = in_place.unwrap();
-            run(&communicator, &Case { source, in_place: true, ..case(&in_place, elements) });
+            run(&communicator, &Case { source, ..case(&in_place, elements) });
         }
     }
 }

@@ -2,13 +2,12 @@
 //! plans of another implementation with the verdicts of their table. Defective plans end with errors that say why.
 
 use antiphon::executor::{Call, Communicator, Executor, ExecutorError, Options};
-use antiphon::plan::model::Collective;
 use antiphon::{DataType, ReduceOp};
-use antiphon_tests::harness::plans::{INDIVISIBLE, TINY, buffers, sizes, whole_chunks};
+use antiphon_tests::harness::plans::{buffers, sizes};
 use antiphon_tests::harness::processes::{Ranks, role};
 use antiphon_tests::harness::{
     Area, Case, Entry, Source, Verdict, assert_verdict, entries, on_hosts, on_threads, options,
-    run_case, seed,
+    report, right, run_case, run_cases, run_plans, seed,
 };
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -16,12 +15,6 @@ use std::time::{Duration, Instant};
 /// Launches of each case, back to back.
 const LAUNCHES: u32 = 20;
 const DTYPES: [DataType; 2] = [DataType::F32, DataType::Bf16];
-
-/// The plans that must give the right result.
-fn right() -> impl Iterator<Item = Entry> {
-    let right = |entry: &Entry| matches!(entry.verdict, Verdict::Ok | Verdict::Unknown);
-    entries().into_iter().filter(right)
-}
 
 /// Whether the table of verdicts calls a plan right in which touches of memory race: the table was sampled. Some race
 /// only with a user who rewrites a buffer while a transfer still reads it.
@@ -39,19 +32,14 @@ fn cases(entry: &Entry, seed: u64) -> Vec<(&'static str, Case<'_>)> {
             let shape = buffers(&entry.plan, elements, dtype.size() as u64);
             let odd = (position + number) % 2 == 1;
             let case = Case {
-                name: &entry.name,
-                plan: &entry.plan,
-                buffers: shape,
                 dtype,
-                op: None,
-                in_place: entry.plan.in_place,
                 launches: LAUNCHES,
                 mover: Some((position as u32 + 1) % entry.ranks()),
                 source: if odd { Source::Plain } else { Source::Own },
-                root: 0,
                 mixed: true,
                 reuse: entry.settled && !odd,
                 seed: seed + position as u64,
+                ..Case::new(&entry.name, &entry.plan, shape)
             };
             cases.push((what, case));
         }
@@ -61,38 +49,7 @@ fn cases(entry: &Entry, seed: u64) -> Vec<(&'static str, Case<'_>)> {
 
 /// Runs all cases of a plan as one rank; what is wrong.
 fn run_all(communicator: &Communicator, entry: &Entry, seed: u64) -> Vec<String> {
-    let mut failures = Vec::new();
-    for (what, case) in cases(entry, seed) {
-        let mut outcome = run_case(communicator, &case);
-        if outcome.as_ref().is_err_and(|error| may_refuse(entry, what, error)) {
-            let elements = case.buffers.input.max(case.buffers.output) / case.dtype.size() as u64;
-            let buffers = whole_chunks(&entry.plan, elements, case.dtype.size() as u64);
-            outcome = run_case(communicator, &Case { buffers, ..case });
-        }
-        match outcome {
-            Ok(outcome) => failures.extend(outcome.wrong.map(|text| format!("{text} ({what})"))),
-            Err(error) => {
-                failures.push(format!("rank {}: {error}; {case} ({what})", communicator.rank()));
-                // The communicator is of no more use.
-                break;
-            }
-        }
-    }
-    failures
-}
-
-/// Whether a plan may refuse a size: one that combines chunks with each other, where they would differ in length.
-/// Plans with a post-condition never do. What is refused runs with [`whole_chunks`].
-fn may_refuse(entry: &Entry, what: &str, error: &ExecutorError) -> bool {
-    entry.plan.collective == Collective::Test
-        && [INDIVISIBLE, TINY].contains(&what)
-        && matches!(error, ExecutorError::Lower { .. })
-        && error.to_string().contains("use sizes that divide evenly")
-}
-
-fn report(failures: &[String]) {
-    let shown: Vec<&str> = failures.iter().map(String::as_str).take(40).collect();
-    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), shown.join("\n"));
+    run_cases(communicator.rank(), cases(entry, seed), |case| run_case(communicator, case))
 }
 
 #[test]
@@ -135,13 +92,8 @@ fn rank_of_every_right_plan() {
     let pids = all.exchange(&std::process::id().to_le_bytes()).unwrap();
     let distinct: BTreeSet<&Vec<u8>> = pids.iter().collect();
     assert_eq!(distinct.len(), world as usize, "each rank is a process of its own");
-    let mut failures = Vec::new();
-    for entry in right().filter(|entry| entry.ranks() == world && !races(entry)) {
-        // A plan that breaks its communicator does not keep the others from running.
-        let communicator = all.split(Some(0), role.rendezvous.rank).unwrap().unwrap();
-        failures.extend(run_all(&communicator, &entry, seed));
-    }
-    report(&failures);
+    let plans = right().filter(|entry| !races(entry));
+    run_plans(&all, plans, |rank, entry| run_all(rank, entry, seed));
 }
 
 /// What defective plans run with: little patience, and nobody who refuses them.
@@ -152,21 +104,8 @@ fn unverified(limit: Duration) -> Options {
 /// Runs a plan once on threads with little patience: each rank's error or mismatch.
 fn run_once(entry: &Entry, limit: Duration) -> Vec<Result<Option<String>, ExecutorError>> {
     let elements = sizes(&entry.plan, 4)[0].1;
-    let case = Case {
-        name: &entry.name,
-        plan: &entry.plan,
-        buffers: buffers(&entry.plan, elements, 4),
-        dtype: DataType::F32,
-        op: None,
-        in_place: entry.plan.in_place,
-        launches: 2,
-        mover: None,
-        source: Source::Own,
-        root: 0,
-        mixed: false,
-        reuse: false,
-        seed: seed(),
-    };
+    let case = Case::new(&entry.name, &entry.plan, buffers(&entry.plan, elements, 4));
+    let case = Case { launches: 2, ..case };
     let options = unverified(limit);
     on_threads(entry.ranks(), &options, |communicator| {
         run_case(&communicator, &case).map(|outcome| outcome.wrong)
@@ -304,11 +243,11 @@ fn every_right_plan_with_ports_gives_the_right_result_across_hosts() {
 
 #[test]
 fn a_plan_can_be_reduced_with_the_callers_operator() {
-    let sum = |op| ReduceOp::ALL.into_iter().filter(move |&other| other != op);
+    let others = |op| ReduceOp::ALL.into_iter().filter(move |&other| other != op);
     let Some(entry) = right().find(|entry| entry.name == "allreduce_zero_copy_4.json") else {
         panic!("the example is gone")
     };
-    for op in sum(ReduceOp::Sum) {
+    for op in others(ReduceOp::Sum) {
         let case = Case { op: Some(op), ..cases(&entry, seed())[2].1 };
         let ranks = on_threads(4, &options(), |communicator| run_case(&communicator, &case));
         for outcome in ranks.unwrap() {

@@ -2,7 +2,7 @@
 
 use super::buffers::{Area, Source};
 use super::plans::Buffers;
-use super::random::Random;
+use super::random::{Random, seed};
 use antiphon::executor::{Call, Communicator, Executor, ExecutorError};
 use antiphon::oracle::interpreted::{self, Interpretation};
 use antiphon::oracle::{Inputs, Problem, Verdict};
@@ -164,6 +164,28 @@ pub fn run_case_by(
     }
     communicator.barrier()?;
     Ok(outcome)
+}
+
+impl<'a> Case<'a> {
+    /// Three launches of float32 by the plan's own reduction, in place if the plan is, in memory of Antiphon, with buffers of
+    /// its own for each launch; rank 0 is the root, and no rank moves. The seed is the run's.
+    pub fn new(name: &'a str, plan: &'a Plan, buffers: Buffers) -> Self {
+        Case {
+            name,
+            plan,
+            buffers,
+            dtype: DataType::F32,
+            op: None,
+            root: 0,
+            in_place: plan.in_place,
+            launches: 3,
+            mover: None,
+            source: Source::Own,
+            mixed: false,
+            reuse: false,
+            seed: seed(),
+        }
+    }
 }
 
 impl Case<'_> {

@@ -9,12 +9,14 @@ pub mod case;
 pub mod plans;
 pub mod processes;
 pub mod random;
+pub mod runs;
 pub mod verdicts;
 
 pub use buffers::{Area, Source};
 pub use case::{Case, Outcome, run_case, run_case_by};
 pub use plans::{Entry, Verdict, entries};
 pub use random::{Random, seed};
+pub use runs::{report, right, run_cases, run_plans};
 pub use verdicts::assert_verdict;
 
 use antiphon::executor::{Communicator, ExecutorError, Options};

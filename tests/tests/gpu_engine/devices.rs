@@ -1,7 +1,7 @@
 //! Ranks on several devices: right results as threads and as processes, and devices that cannot work together.
 
 use crate::faults::call;
-use crate::plans::{ONE, report, right, run_all};
+use crate::plans::{ONE, right, run_all};
 use crate::{
     backend, beside_cuda, on_devices, on_simulator_alone, on_simulator_of, options, there_are,
 };
@@ -13,7 +13,7 @@ use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::Collective;
 use antiphon_tests::application::{Application, CHUNK};
 use antiphon_tests::harness::processes::{Ranks, role};
-use antiphon_tests::harness::seed;
+use antiphon_tests::harness::{report, run_plans, seed};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -84,14 +84,8 @@ fn rank_over_devices() {
     let device = device_of(role.rendezvous.rank, count);
     let options = options().with_verification(false).with_device(Some(device));
     let all = role.connect(&options).unwrap();
-    let mut failures = Vec::new();
     let plans = [false, true].into_iter().flat_map(right);
-    for entry in plans.filter(|entry| entry.ranks() == all.world()) {
-        // A plan that breaks its communicator does not keep the others from running.
-        let communicator = all.split(Some(0), role.rendezvous.rank).unwrap().unwrap();
-        failures.extend(run_all(&communicator, &entry, seed, ONE));
-    }
-    report(&failures);
+    run_plans(&all, plans, |rank, entry| run_all(rank, entry, seed, ONE));
 }
 
 #[test]

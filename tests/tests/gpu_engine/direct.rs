@@ -2,7 +2,7 @@
 //! memory of a host where both ends can, and in parcels where one cannot. The wire is that of `examples/wire`, which maps the
 //! buffers; a network card is not in it.
 
-use crate::plans::{HALF, report, right, run_all};
+use crate::plans::{HALF, right, run_all};
 use crate::ports::sum;
 use crate::{backend, device, on_devices, on_threads, options};
 use antiphon::DataType;
@@ -11,7 +11,7 @@ use antiphon::executor::{Call, Communicator, Executor, Options};
 use antiphon_tests::Folder;
 use antiphon_tests::application::{Application, CHUNK};
 use antiphon_tests::harness::processes::{Ranks, role};
-use antiphon_tests::harness::seed;
+use antiphon_tests::harness::{report, run_plans, seed};
 use antiphon_tests::simulated::{Simulated, enter, pass_over};
 use antiphon_tests::wire::example::example;
 use std::sync::Arc;
@@ -86,13 +86,12 @@ fn rank_over_the_wire() {
     let Some(role) = role() else { return };
     let seed: u64 = role.job.parse().unwrap();
     let all = role.connect(&over_wire().with_device(Some(device()))).unwrap();
-    let (mut failures, mut without_parcels) = (Vec::new(), 0);
-    for entry in right(true).filter(|entry| entry.ranks() == all.world()) {
-        let communicator = all.split(Some(0), role.rendezvous.rank).unwrap().unwrap();
-        failures.extend(run_all(&communicator, &entry, seed, HALF));
-        without_parcels += usize::from(direct(&communicator) > 0);
-    }
-    report(&failures);
+    let mut without_parcels = 0;
+    run_plans(&all, right(true), |rank, entry| {
+        let wrong = run_all(rank, entry, seed, HALF);
+        without_parcels += usize::from(direct(rank) > 0);
+        wrong
+    });
     assert!(without_parcels > 1, "only {without_parcels} plans did without parcels");
 }
 

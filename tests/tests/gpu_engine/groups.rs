@@ -2,7 +2,7 @@
 
 use crate::copies::{read, write};
 use crate::devices::devices;
-use crate::plans::{report, right};
+use crate::plans::right;
 use crate::{beside_cuda, on_devices, options, simulated_alone, there_are};
 use antiphon::DataType;
 use antiphon::executor::hal::{Memory, Stream};
@@ -11,9 +11,9 @@ use antiphon::plan::algorithms::{Shape, allreduce};
 use antiphon::plan::model::Collective;
 use antiphon::plan::program::{Area, Instruction, Layout};
 use antiphon_tests::application::Application;
-use antiphon_tests::harness::Entry;
 use antiphon_tests::harness::plans::{Buffers, buffers, sizes};
 use antiphon_tests::harness::processes::{Ranks, role};
+use antiphon_tests::harness::{Entry, report, run_plans};
 use antiphon_tests::until_within;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -148,12 +148,7 @@ fn rank_with_groups() {
     let device = devices(world, world).swap_remove(role.rendezvous.rank as usize);
     let options = options().with_verification(false).with_device(Some(device));
     let all = role.connect(&options).unwrap();
-    let mut failures = Vec::new();
-    for entry in with_switches().filter(|entry| entry.ranks() == world) {
-        let communicator = all.split(Some(0), role.rendezvous.rank).unwrap().unwrap();
-        failures.extend(run(&communicator, &entry, &application));
-    }
-    report(&failures);
+    run_plans(&all, with_switches(), |rank, entry| run(rank, entry, &application));
 }
 
 const WORLD: u32 = 4;

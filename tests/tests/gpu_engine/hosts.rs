@@ -1,7 +1,7 @@
 //! Port channels of kernels over wires: between nodes, and on one node where a wire is forced.
 
 use crate::faults::{await_death, await_failure, call, kill_on};
-use crate::plans::{HALF, report, right, run_all};
+use crate::plans::{HALF, right, run_all};
 use crate::ports::{hangs, sum};
 use crate::{LIMIT, device, on_simulator, on_simulator_alone, on_threads, options};
 use antiphon::DataType;
@@ -10,7 +10,7 @@ use antiphon::executor::{Call, Communicator, Executor, ExecutorError, Options};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, OpKind, Plan};
 use antiphon_tests::harness::processes::{Ranks, role};
-use antiphon_tests::harness::{Entry, on_hosts, seed};
+use antiphon_tests::harness::{Entry, on_hosts, report, run_plans, seed};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
@@ -53,16 +53,19 @@ pub fn every_right_plan_over(
     for entry in right(true) {
         let nodes = entry.nodes();
         crossed += usize::from(nodes.iter().any(|node| *node != nodes[0]));
-        let ranks = on(&nodes, &options, &|rank| {
-            let mut wrong = run_all(&rank, &entry, seed, HALF);
-            let others = rank.links().into_iter().filter(|link| link.wire != wire);
-            wrong.extend(others.map(|link| format!("{}: {link:?}", entry.name)));
-            wrong
-        });
+        let ranks = on(&nodes, &options, &|rank| run_all_over(wire, &rank, &entry, seed));
         failures.extend(ranks.into_iter().flatten());
     }
     report(&failures);
     assert!(crossed > 5, "only {crossed} plans cross nodes");
+}
+
+/// Runs a plan as one rank; what is wrong, and links that go over another wire.
+fn run_all_over(wire: &str, rank: &Communicator, entry: &Entry, seed: u64) -> Vec<String> {
+    let mut wrong = run_all(rank, entry, seed, HALF);
+    let others = rank.links().into_iter().filter(|link| link.wire != wire);
+    wrong.extend(others.map(|link| format!("{}: {link:?}", entry.name)));
+    wrong
 }
 
 /// The hosts of so many processes: two, with half of them on each.
@@ -103,13 +106,8 @@ fn rank_of_two_nodes() {
     let seed: u64 = role.job.parse().unwrap();
     let options = options().with_verification(false).with_device(Some(device()));
     let all = role.connect(&options).unwrap();
-    let mut failures = Vec::new();
-    for entry in within(&halves(all.world())) {
-        // A plan that breaks its communicator does not keep the others from running.
-        let communicator = all.split(Some(0), role.rendezvous.rank).unwrap().unwrap();
-        failures.extend(run_all(&communicator, &entry, seed, HALF));
-    }
-    report(&failures);
+    let hosts = halves(all.world());
+    run_plans(&all, within(&hosts), |rank, entry| run_all(rank, entry, seed, HALF));
 }
 
 #[test]
@@ -149,15 +147,7 @@ fn rank_over_a_forced_wire() {
     let seed: u64 = role.job.parse().unwrap();
     let options = options().with_verification(false).with_device(Some(device()));
     let all = role.connect(&options.with_wire(Some("tcp".to_owned()))).unwrap();
-    let mut failures = Vec::new();
-    for entry in right(true).filter(|entry| entry.ranks() == all.world()) {
-        let communicator = all.split(Some(0), role.rendezvous.rank).unwrap().unwrap();
-        failures.extend(run_all(&communicator, &entry, seed, HALF));
-        for link in communicator.links().into_iter().filter(|link| link.wire != "tcp") {
-            failures.push(format!("{}: {link:?}", entry.name));
-        }
-    }
-    report(&failures);
+    run_plans(&all, right(true), |rank, entry| run_all_over("tcp", rank, entry, seed));
 }
 
 #[test]

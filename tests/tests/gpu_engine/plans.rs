@@ -2,13 +2,15 @@
 
 use crate::{device, on_simulator, on_threads, options};
 use antiphon::DataType;
-use antiphon::executor::{Communicator, ExecutorError, KernelForm};
+use antiphon::executor::{Communicator, KernelForm};
 use antiphon::plan::algorithms::{Algorithm, Rooted, Shape};
 use antiphon::plan::builder::BuildError;
-use antiphon::plan::model::{ChannelType, Collective, Plan};
-use antiphon_tests::harness::plans::{INDIVISIBLE, TINY, buffers, sizes, whole_chunks};
+use antiphon::plan::model::{ChannelType, Plan};
+use antiphon_tests::harness::plans::{buffers, sizes};
 use antiphon_tests::harness::processes::{Ranks, role};
-use antiphon_tests::harness::{Case, Entry, Source, Verdict, entries, run_case, seed};
+use antiphon_tests::harness::{
+    self, Case, Entry, Verdict, report, run_case, run_cases, run_plans, seed,
+};
 use std::collections::BTreeSet;
 
 /// Launches of each case, back to back.
@@ -23,9 +25,7 @@ pub const ONE: Chosen = |number, position| (number, position) == (0, 2);
 
 /// The right plans, those with port channels or the others.
 pub fn right(ports: bool) -> impl Iterator<Item = Entry> {
-    let right = |entry: &Entry| matches!(entry.verdict, Verdict::Ok | Verdict::Unknown);
-    let all = entries().into_iter().chain(over_nodes()).filter(right);
-    all.filter(move |entry| has_ports(entry) == ports)
+    harness::right().chain(over_nodes()).filter(move |entry| has_ports(entry) == ports)
 }
 
 /// The built-in algorithms over two nodes of one and of two ranks, which have port channels between them. Of the latter two
@@ -59,7 +59,7 @@ pub fn run_all(
     seed: u64,
     chosen: Chosen,
 ) -> Vec<String> {
-    let mut failures = Vec::new();
+    let mut cases = Vec::new();
     for (number, dtype) in [DataType::F32, DataType::Bf16].into_iter().enumerate() {
         let element = dtype.size() as u64;
         for (position, (what, elements)) in sizes(&entry.plan, element).into_iter().enumerate() {
@@ -67,51 +67,17 @@ pub fn run_all(
                 continue;
             }
             let case = Case {
-                name: &entry.name,
-                plan: &entry.plan,
-                buffers: buffers(&entry.plan, elements, element),
                 dtype,
-                op: None,
-                in_place: entry.plan.in_place,
                 launches: LAUNCHES,
                 mover: Some((position as u32 + 1) % entry.ranks()),
-                source: Source::Own,
-                root: 0,
-                mixed: false,
                 reuse: entry.settled && position >= 2,
                 seed: seed + position as u64,
+                ..Case::new(&entry.name, &entry.plan, buffers(&entry.plan, elements, element))
             };
-            let mut outcome = run_case(communicator, &case);
-            if outcome.as_ref().is_err_and(|error| may_refuse(entry, what, error)) {
-                let buffers = whole_chunks(&entry.plan, elements, element);
-                outcome = run_case(communicator, &Case { buffers, ..case });
-            }
-            match outcome {
-                Ok(outcome) => {
-                    failures.extend(outcome.wrong.map(|text| format!("{text} ({what})")));
-                }
-                Err(error) => {
-                    let rank = communicator.rank();
-                    failures.push(format!("rank {rank}: {error}; {case} ({what})"));
-                    return failures;
-                }
-            }
+            cases.push((what, case));
         }
     }
-    failures
-}
-
-/// Whether a plan may refuse a size, as on the host: one that combines chunks with each other, where they would differ in
-/// length.
-pub fn may_refuse(entry: &Entry, what: &str, error: &ExecutorError) -> bool {
-    entry.plan.collective == Collective::Test
-        && [INDIVISIBLE, TINY].contains(&what)
-        && matches!(error, ExecutorError::Lower { .. })
-}
-
-pub fn report(failures: &[String]) {
-    let shown: Vec<&str> = failures.iter().map(String::as_str).take(40).collect();
-    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), shown.join("\n"));
+    run_cases(communicator.rank(), cases, |case| run_case(communicator, case))
 }
 
 fn on_threads_all(ports: bool, form: KernelForm) {
@@ -144,13 +110,7 @@ fn rank_of_all(ports: bool) {
     let seed: u64 = role.job.parse().unwrap();
     let options = options().with_verification(false).with_device(Some(device()));
     let all = role.connect(&options).unwrap();
-    let mut failures = Vec::new();
-    for entry in right(ports).filter(|entry| entry.ranks() == all.world()) {
-        // A plan that breaks its communicator does not keep the others from running.
-        let communicator = all.split(Some(0), role.rendezvous.rank).unwrap().unwrap();
-        failures.extend(run_all(&communicator, &entry, seed, HALF));
-    }
-    report(&failures);
+    run_plans(&all, right(ports), |rank, entry| run_all(rank, entry, seed, HALF));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! those were compiled ahead. The simulated driver takes images for the source that they were made of; what is in them does not run
 //! here.
 
-use crate::plans::{ONE, report, right, run_all};
+use crate::plans::{ONE, right, run_all};
 use crate::together::all_at_once;
 use crate::{backend, on_threads, options};
 use antiphon::executor::ahead;
@@ -12,7 +12,7 @@ use antiphon::plan::program::Layout;
 use antiphon::{DataType, ReduceOp};
 use antiphon_codegen::{Target, interpret, prebuilt};
 use antiphon_tests::harness::plans::{buffers, sizes};
-use antiphon_tests::harness::{Area, Case, Entry, Source, run_case, seed};
+use antiphon_tests::harness::{Area, Case, Entry, Source, report, run_case, seed};
 use antiphon_tests::simulated::Simulated;
 use std::fs;
 use std::path::Path;
@@ -93,21 +93,8 @@ fn run(
     let run = |rank| {
         let element = DTYPE.size() as u64;
         let (_, elements) = sizes(&entry.plan, element)[2];
-        let case = Case {
-            name: &entry.name,
-            plan: &entry.plan,
-            buffers: buffers(&entry.plan, elements, element),
-            dtype: DTYPE,
-            op,
-            in_place: entry.plan.in_place,
-            launches: 3,
-            mover: None,
-            source: Source::Own,
-            root: 0,
-            mixed: false,
-            reuse: false,
-            seed: seed(),
-        };
+        let case = Case::new(&entry.name, &entry.plan, buffers(&entry.plan, elements, element));
+        let case = Case { dtype: DTYPE, op, ..case };
         run_case(&rank, &case).map(|outcome| outcome.wrong.into_iter().collect())
     };
     on_threads(entry.ranks(), &options, run)

@@ -1,7 +1,7 @@
 //! Ranks of a process that are one kernel.
 
 use crate::faults::await_failure;
-use crate::plans::{may_refuse, report, right};
+use crate::plans::right;
 use crate::{
     LIMIT, PATIENCE, backend, device, on_simulator, on_simulator_alone, on_simulator_with,
     on_threads, options,
@@ -15,8 +15,8 @@ use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, OpKind, Plan};
 use antiphon::{DataType, ReduceOp};
 use antiphon_codegen::TOGETHER;
-use antiphon_tests::harness::plans::{buffers, sizes, whole_chunks};
-use antiphon_tests::harness::{Case, Entry, Source, run_case_by, seed};
+use antiphon_tests::harness::plans::{buffers, sizes};
+use antiphon_tests::harness::{Case, Entry, report, run_case_by, run_cases, seed};
 use antiphon_tests::recorder::Recorder;
 use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -101,39 +101,13 @@ impl Meeting {
 
 /// Runs a plan as one rank, at a few of its sizes; what is wrong.
 fn run_some(rank: &Communicator, entry: &Entry, meeting: &Meeting, seed: u64) -> Vec<String> {
-    let (mut failures, dtype) = (Vec::new(), DataType::F32);
     let stream = meeting.stream.clone().unwrap_or_else(|| rank.stream().unwrap());
     let run = |executor: &Executor, call: &Call<'_>| meeting.run(executor, call, &stream);
-    for (what, elements) in sizes(&entry.plan, 4).into_iter().step_by(2).take(2) {
-        let case = Case {
-            name: &entry.name,
-            plan: &entry.plan,
-            buffers: buffers(&entry.plan, elements, 4),
-            dtype,
-            op: None,
-            in_place: entry.plan.in_place,
-            launches: 3,
-            mover: Some(1 % entry.ranks()),
-            source: Source::Own,
-            root: 0,
-            mixed: false,
-            reuse: false,
-            seed,
-        };
-        let mut outcome = run_case_by(rank, &case, &run);
-        if outcome.as_ref().is_err_and(|error| may_refuse(entry, what, error)) {
-            let buffers = whole_chunks(&entry.plan, elements, 4);
-            outcome = run_case_by(rank, &Case { buffers, ..case }, &run);
-        }
-        match outcome {
-            Ok(outcome) => failures.extend(outcome.wrong.map(|text| format!("{text} ({what})"))),
-            Err(error) => {
-                failures.push(format!("rank {}: {error}; {case} ({what})", rank.rank()));
-                return failures;
-            }
-        }
-    }
-    failures
+    let cases = sizes(&entry.plan, 4).into_iter().step_by(2).take(2).map(|(what, elements)| {
+        let case = Case::new(&entry.name, &entry.plan, buffers(&entry.plan, elements, 4));
+        (what, Case { mover: Some(1 % entry.ranks()), seed, ..case })
+    });
+    run_cases(rank.rank(), cases, |case| run_case_by(rank, case, &run))
 }
 
 #[test]
