@@ -36,9 +36,6 @@ impl Subject {
     }
 }
 
-/// A case: a name and the function that panics where the device does not conform.
-pub type Case = (&'static str, fn(&Subject));
-
 /// Calls the macro `$then` with its own arguments and the list of all cases: the one place that names them.
 #[macro_export]
 macro_rules! hal_cases {
@@ -88,12 +85,6 @@ macro_rules! hal_cases {
 
 #[doc(hidden)]
 #[macro_export]
-macro_rules! hal_case_table {
-    ([] $($module:ident::$case:ident)*) => { &[$((stringify!($case), $module::$case)),*] };
-}
-
-#[doc(hidden)]
-#[macro_export]
 macro_rules! hal_case_tests {
     ([$backend:ident $open:tt] $($module:ident::$case:ident)*) => {
         $(
@@ -120,9 +111,4 @@ macro_rules! hal_suite {
             )+
         }
     };
-}
-
-/// All cases.
-pub fn cases() -> &'static [Case] {
-    hal_cases! { hal_case_table }
 }

@@ -1,7 +1,8 @@
 //! Cases on streams, tasks and events.
 
 use super::Subject;
-use super::support::{Access, Failure, Gated, Log, Random, task};
+use super::support::{Access, Failure, Gated, Log, task};
+use crate::harness::Random;
 use crate::until;
 use antiphon_hal::{Effort, Event, HalError, Memory, Stream, Submitted, Task, TaskState};
 use std::sync::Arc;
@@ -148,7 +149,7 @@ pub fn many_callers_may_drive_one_stream(subject: &Subject) {
         for seed in 1..=4 {
             let (stream, inside, total) = (&stream, &inside, &total);
             scope.spawn(move || {
-                let mut random = Random(seed);
+                let mut random = Random::new(seed, 0);
                 for _ in 0..2000 {
                     let pending = AtomicU64::new(random.below(3));
                     let (inside, total) = (Arc::clone(inside), Arc::clone(total));
@@ -368,7 +369,7 @@ pub fn copies_keep_their_place(subject: &Subject) {
 /// Copies of one stream happen one after the other, however long they are and whatever other streams do.
 pub fn copies_follow_each_other(subject: &Subject) {
     let device = &subject.device;
-    let (access, mut random) = (Access::new(device), Random(0x5eed));
+    let (access, mut random) = (Access::new(device), Random::new(0x5eed, 0));
     const WORDS: usize = 1 << 16;
     let buffers: Vec<_> = (0..4).map(|_| device.allocate(WORDS as u64 * 8).unwrap()).collect();
     let mut expected: Vec<Vec<u64>> =
@@ -506,7 +507,7 @@ pub fn random_work_keeps_every_order(subject: &Subject) {
         for seed in 1..=3u64 {
             let device = &subject.device;
             scope.spawn(move || {
-                let mut random = Random(seed * 0x9e37_79b9);
+                let mut random = Random::new(seed, 1);
                 let mut lanes: Vec<_> = (0..LANES)
                     .map(|_| Lane {
                         stream: device.stream().unwrap(),

@@ -225,23 +225,6 @@ fn copy(stream: &Arc<dyn Stream>, to: *mut u8, from: *const u8, count: usize) {
     stream.synchronize().unwrap();
 }
 
-/// Small, seeded pseudo-random numbers (xorshift64*).
-#[derive(Clone, Debug)]
-pub struct Random(
-    /// The state; not 0.
-    pub u64,
-);
-
-impl Random {
-    /// A number below `bound`, which is not 0.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % bound
-    }
-}
-
 /// A command that runs the test `test` of this very program, alone, with `variable` set to `value`.
 pub fn myself(test: &str, variable: &str, value: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());

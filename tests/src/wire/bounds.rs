@@ -1,15 +1,14 @@
 //! Cases on posts that make no sense, and on regions that are gone.
 
 use super::Subject;
-use super::support::{Pair, fill, plain, words};
+use super::support::{fill, plain, words};
 use antiphon_port::{Unit, WireError, Write};
 use std::sync::atomic::Ordering;
 
 /// Posts outside their memories, at odd places or to unknown regions are refused, with a text; the link goes on.
 pub fn what_makes_no_sense_is_refused(subject: &Subject) {
     let ends = subject.ends(2);
-    let (a, b) = ends.connect(0, 1);
-    let pair = Pair { a, b, patience: ends.patience };
+    let pair = ends.pair();
     let (source, target) = (ends.region(0, 4096), ends.region(1, 8192));
     target.tell(&pair.a);
     let region = target.number();
@@ -57,8 +56,7 @@ pub fn what_makes_no_sense_is_refused(subject: &Subject) {
 /// After a region was retired posts to it are refused; others go on, also to the same memory registered again.
 pub fn retired_regions_are_forgotten(subject: &Subject) {
     let ends = subject.ends(2);
-    let (a, b) = ends.connect(0, 1);
-    let pair = Pair { a, b, patience: ends.patience };
+    let pair = ends.pair();
     let source = ends.region(0, 64);
     let (old, kept) = (ends.region(1, 4096), ends.region(1, 4096));
     old.tell(&pair.a);

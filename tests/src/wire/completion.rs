@@ -1,19 +1,19 @@
 //! Cases on completion, on full queues, and on what is posted early.
 
 use super::Subject;
-use super::support::{Pair, Random, differs, fill, plain, queued, words};
+use super::support::{Pair, differs, fill, plain, queued, words};
+use crate::harness::Random;
 use antiphon_port::{Posted, Write};
 use std::sync::atomic::Ordering;
 
 /// When a post is complete its bytes are there, and its source may change.
 pub fn completed_posts_have_landed(subject: &Subject) {
     let ends = subject.ends(2);
-    let (a, b) = ends.connect(0, 1);
-    let pair = Pair { a, b, patience: ends.patience };
+    let pair = ends.pair();
     let room = 1 << 20;
     let (source, target) = (ends.region(0, room), ends.region(1, room));
     target.tell(&pair.a);
-    let mut random = Random(0xc0ffee);
+    let mut random = Random::new(0xc0ffee, 0);
     for round in 1..=200u64 {
         let most = if random.below(4) == 0 { room } else { 2000 };
         let bytes = random.below(most);
@@ -37,12 +37,11 @@ pub fn completed_posts_have_landed(subject: &Subject) {
 /// When a post has released its source, what is written there does not travel any more.
 pub fn sources_that_are_released_may_change(subject: &Subject) {
     let ends = subject.ends(2);
-    let (a, b) = ends.connect(0, 1);
-    let pair = Pair { a, b, patience: ends.patience };
+    let pair = ends.pair();
     let room = subject.largest.min(16 << 20);
     let (source, target) = (ends.region(0, room), ends.region(1, room));
     target.tell(&pair.a);
-    let mut random = Random(0xbeef);
+    let mut random = Random::new(0xbeef, 0);
     for round in 1..=12u64 {
         let bytes = if round % 3 == 0 { room } else { random.below(100_000).min(room) };
         fill(&source.memory, 0, bytes, round);
@@ -64,8 +63,7 @@ pub fn sources_that_are_released_may_change(subject: &Subject) {
 pub fn a_full_queue_says_so_and_loses_nothing(subject: &Subject) {
     const POSTS: u64 = 20_000;
     let ends = subject.ends(2);
-    let (a, b) = ends.connect(0, 1);
-    let pair = Pair { a, b, patience: ends.patience };
+    let pair = ends.pair();
     let (source, target) = (ends.region(0, POSTS * 8), ends.region(1, POSTS * 8));
     let counter = ends.region(1, 64);
     target.tell(&pair.a);

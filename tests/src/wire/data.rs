@@ -1,22 +1,18 @@
 //! Cases on bytes and signals: everything arrives, where it should, and in order.
 
-use super::support::{Driver, Pair, Random, byte, differs, fill, plain, queued, until, words};
-use super::{Ends, Subject};
+use super::Subject;
+use super::support::{Driver, byte, differs, fill, plain, queued, until, words};
+use crate::harness::Random;
 use antiphon_port::{Link, Unit, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Instant;
 
-fn pair(ends: &Ends) -> Pair {
-    let (a, b) = ends.connect(0, 1);
-    Pair { a, b, patience: ends.patience }
-}
-
 /// Writes of nothing, of a byte, and of tens of megabytes arrive at odd offsets, and touch nothing beside.
 pub fn writes_of_all_sizes_arrive(subject: &Subject) {
     let ends = subject.ends(2);
-    let pair = pair(&ends);
+    let pair = ends.pair();
     let sizes = [0, 1, 7, 8, 9, 63, 64, 255, 256, 257, 511, 512, 513, 1025, 4095, 4096, 16385];
     let large = [65535, 65536, 65537, 262_144, 1 << 20, (1 << 20) + 13, (8 << 20) + 5, 64 << 20];
     let sizes: Vec<u64> =
@@ -50,7 +46,7 @@ pub fn signals_come_after_their_data_both_ways(subject: &Subject) {
     const SLOTS: u64 = 4;
     const SLOT: u64 = 200 << 10;
     let ends = subject.ends(2);
-    let pair = pair(&ends);
+    let pair = ends.pair();
     let boxes = [ends.region(0, SLOTS * SLOT), ends.region(1, SLOTS * SLOT)];
     let counters = [ends.region(0, 64), ends.region(1, 64)];
     let sources = [ends.region(0, SLOTS * SLOT), ends.region(1, SLOTS * SLOT)];
@@ -60,7 +56,7 @@ pub fn signals_come_after_their_data_both_ways(subject: &Subject) {
     }
     // The same numbers on both sides: what a round's writes are.
     let writes = |rank: usize, round: u64| {
-        let mut random = Random(0x5eed ^ (round << 8) ^ rank as u64);
+        let mut random = Random::new(0x5eed, round << 8 | rank as u64);
         let mut at = round % SLOTS * SLOT;
         let end = at + SLOT;
         let mut list = Vec::new();
@@ -114,7 +110,7 @@ pub fn signals_come_after_their_data_both_ways(subject: &Subject) {
 pub fn signals_land_in_order(subject: &Subject) {
     const ROUNDS: u64 = 5000;
     let ends = subject.ends(2);
-    let pair = pair(&ends);
+    let pair = ends.pair();
     let counters = ends.region(1, 64);
     counters.tell(&pair.a);
     let [first, second] = [0, 7].map(|at| &words(&counters.memory, 8)[at]);
@@ -144,7 +140,7 @@ pub fn many_threads_post_at_once(subject: &Subject) {
     const THREADS: u64 = 6;
     const ROUNDS: u64 = 200;
     let ends = subject.ends(2);
-    let pair = pair(&ends);
+    let pair = ends.pair();
     let size = |round: u64| if round.is_multiple_of(50) { 70 << 10 } else { 1 + round * 7 % 900 };
     let slot = 70 << 10;
     let bytes = THREADS * slot * 8;
@@ -187,7 +183,7 @@ pub fn many_threads_post_at_once(subject: &Subject) {
 pub fn several_regions_are_told_apart(subject: &Subject) {
     const REGIONS: u64 = 40;
     let ends = subject.ends(2);
-    let pair = pair(&ends);
+    let pair = ends.pair();
     let source = ends.region(0, REGIONS * 8);
     let regions: Vec<_> = (0..REGIONS).map(|_| ends.region(1, 4096)).collect();
     for (at, region) in regions.iter().enumerate() {
@@ -257,7 +253,7 @@ pub fn one_pair_may_have_many_links(subject: &Subject) {
     const LINKS: u64 = 12;
     let ends = subject.ends(2);
     let (source, target) = (ends.region(0, 8 * LINKS), ends.region(1, 8 * LINKS));
-    let pairs: Vec<_> = (0..LINKS).map(|_| pair(&ends)).collect();
+    let pairs: Vec<_> = (0..LINKS).map(|_| ends.pair()).collect();
     for (at, pair) in pairs.iter().enumerate() {
         target.tell(&pair.a);
         words(&source.memory, LINKS as usize)[at].store(at as u64 + 7, Ordering::Relaxed);

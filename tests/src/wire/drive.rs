@@ -175,8 +175,7 @@ pub fn sleepers_take_over_from_others(subject: &Subject) {
 /// Any number of threads may make progress on one link.
 pub fn several_threads_make_progress(subject: &Subject) {
     let ends = subject.ends(2);
-    let (a, b) = ends.connect(0, 1);
-    let pair = Pair { a, b, patience: ends.patience };
+    let pair = ends.pair();
     let room = 300u64 << 10;
     let (source, target) = (ends.region(0, room), ends.region(1, room));
     let counter = ends.region(1, 64);

@@ -1,5 +1,6 @@
 //! The ends of a wire, in one process: what a case posts from and to.
 
+use super::support::Pair;
 use antiphon_hal::{Backend, Device, Memory, driver};
 use antiphon_port::{
     Link, LocalWire, MappedRegions, Registration, Settings, SharedRegions, SharedWire, Wire,
@@ -118,6 +119,12 @@ impl Ends {
         let (at_a, at_b) = (from_a.address(), from_b.address());
         let a = from_a.connect(&at_b).expect("an address that the peer gave is taken");
         (a, from_b.connect(&at_a).expect("an address that the peer gave is taken"))
+    }
+
+    /// The link between ranks 0 and 1.
+    pub fn pair(&self) -> Pair {
+        let (a, b) = self.connect(0, 1);
+        Pair { a, b, patience: self.patience }
     }
 
     /// What rank `rank` is to the others.

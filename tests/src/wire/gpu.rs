@@ -1,7 +1,7 @@
 //! Cases on memory of GPUs, which wires may take by its dma-buf. The memory here is made up: a file stands for the buffer, and
 //! nothing is mapped at the memory's address, so that whoever goes there instead ends.
 
-use super::support::{Pair, pattern, words};
+use super::support::{pattern, words};
 use super::{Ends, Region, Subject};
 use antiphon_hal::{Backend, DmaBuf, HalError, Memory, MemoryHandle};
 use antiphon_port::{Unit, WireError, Write};
@@ -97,8 +97,7 @@ pub fn memory_of_gpus_goes_by_its_buffer(subject: &Subject) {
         Ok(both) => both,
         Err(why) => return subject.skip(&why),
     };
-    let (a, b) = ends.connect(0, 1);
-    let pair = Pair { a, b, patience: ends.patience };
+    let pair = ends.pair();
     let (host, there, counter) = (ends.region(0, ROOM), ends.region(1, ROOM), ends.region(1, 64));
     for region in [&to, &there, &counter] {
         region.tell(&pair.a);

@@ -172,8 +172,7 @@ pub fn a_link_that_is_stopped_leaves_memory_alone(subject: &Subject) {
 /// Neither side holds memory when registrations are dropped and posts complete.
 pub fn memory_is_given_back(subject: &Subject) {
     let ends = subject.ends(2);
-    let (a, b) = ends.connect(0, 1);
-    let pair = Pair { a, b, patience: ends.patience };
+    let pair = ends.pair();
     for bytes in [8, 4096, 2 << 20] {
         let (source, target) = (ends.region(0, bytes), ends.region(1, bytes));
         target.tell(&pair.a);
@@ -198,9 +197,8 @@ pub fn ends_come_and_go(subject: &Subject) {
             assert!(matches!(wire.reach(&peer), Reach::At { .. }), "{:?}", wire.reach(&peer));
         }
         drop(ends.wires[0].open(1).expect("an opening"));
-        let (a, b) = ends.connect(0, 1);
-        assert!(!a.describe().is_empty());
-        let pair = Pair { a, b, patience: ends.patience };
+        let pair = ends.pair();
+        assert!(!pair.a.describe().is_empty());
         let (at_a, at_b) = (ends.region(0, 64), ends.region(1, 64));
         at_b.tell(&pair.a);
         if round % 2 == 0 {

@@ -1,7 +1,7 @@
 //! Cases on packets: their units appear whole.
 
 use super::Subject;
-use super::support::{Pair, plain, words};
+use super::support::{plain, words};
 use antiphon_port::{Unit, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -11,8 +11,7 @@ use std::time::Instant;
 pub fn units_appear_whole(subject: &Subject) {
     const UNITS: usize = 5000;
     let ends = subject.ends(2);
-    let (a, b) = ends.connect(0, 1);
-    let pair = Pair { a, b, patience: ends.patience };
+    let pair = ends.pair();
     let (source, target) = (ends.region(0, UNITS as u64 * 8), ends.region(1, UNITS as u64 * 8));
     target.tell(&pair.a);
     let (stop, looks) = (AtomicBool::new(false), AtomicU64::new(0));

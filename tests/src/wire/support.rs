@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub use crate::hal::support::{Random, words};
+pub use crate::hal::support::words;
 
 /// A link's two ends, driven together.
 pub struct Pair {
