@@ -1,14 +1,11 @@
 //! Calls by name on devices: served by what the simulator of plans predicts for them, with several thread blocks, and right.
 
 use crate::devices::devices;
-use crate::{backend, on_devices, on_simulator, on_simulator_of, options};
+use crate::{backend, on_devices, on_simulator_of, options};
 use antiphon::DataType;
 use antiphon::executor::hal::{Backend, Stream};
 use antiphon::executor::selection::{Candidate, Devices, Selected};
-use antiphon::executor::{
-    Code, CodeCall, Collectives, Communicator, ExecutorError, ReduceOp, Registry, Request, Terms,
-    What,
-};
+use antiphon::executor::{Collectives, Communicator, ReduceOp, Request, What};
 use antiphon::plan::algorithms::Algorithm;
 use antiphon::plan::model::Collective;
 use antiphon_tests::simulated::pass_over;
@@ -108,39 +105,6 @@ fn calls_by_name_go_by_the_predictions_for_their_devices() {
     assert_eq!(switch, backend() == Backend::Cuda, "{told:?}");
     let name = if switch { "`h100x8`" } else { "`mi300x8`" };
     assert!(told[0][0].2.contains(name), "{}", told[0][0].2);
-}
-
-/// Code that reads and writes where the processor cannot.
-struct OfHosts;
-
-impl Code for OfHosts {
-    fn collective(&self) -> Collective {
-        Collective::AllReduce
-    }
-
-    unsafe fn run(&self, _: &CodeCall<'_>) -> Result<(), ExecutorError> {
-        panic!("it was given memory of a device")
-    }
-}
-
-#[test]
-fn what_code_of_hosts_would_serve_goes_to_the_next_candidate() {
-    let test = "defaults::what_code_of_hosts_would_serve_goes_to_the_next_candidate";
-    if on_simulator(test).is_none() {
-        return;
-    }
-    let registry = Registry::new();
-    registry.register_code("of hosts", 1, Arc::new(OfHosts), Terms::default()).unwrap();
-    let options = options().with_registry(registry);
-    on_devices(&devices(WORLD, WORLD), &options, |rank| {
-        let on = Collectives::new(&rank).unwrap();
-        let (_, _, said) = chosen(&on, &Collective::AllReduce, 64);
-        assert!(
-            said.contains("of hosts (registered code): is code, which serves memory"),
-            "{said}"
-        );
-        call(&rank, &on, &rank.stream().unwrap(), What::AllReduce, 16);
-    });
 }
 
 #[test]
