@@ -231,11 +231,10 @@ fn groups_of_ranks_make_calls_of_their_own() {
 
 /// The ranks' errors from one call of each, made differently by rank 1.
 fn differ(
-    what: impl Fn(&Communicator, Options) -> Result<(), ExecutorError> + Sync,
+    what: impl Fn(&Communicator) -> Result<(), ExecutorError> + Sync,
 ) -> Vec<ExecutorError> {
-    let options = options();
     let start = Instant::now();
-    let ranks = on_threads(2, &options, |communicator| what(&communicator, options.clone()));
+    let ranks = on_threads(2, &options(), |communicator| what(&communicator));
     let ranks: Vec<_> = ranks.unwrap().into_iter().map(|rank| rank.unwrap_err()).collect();
     // Told at once, not when the limit of 30 s has passed.
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
@@ -255,7 +254,7 @@ fn ranks_that_call_different_things_are_told_so() {
         ("op", &sum, 100, DataType::F32, Some(ReduceOp::Max), "max"),
     ];
     for (what, other, elements, dtype, op, word) in cases {
-        let errors = differ(|communicator, _| {
+        let errors = differ(|communicator| {
             let differs = communicator.rank() == 1;
             let job = Job::new(communicator, if differs { other } else { &sum }, 100, 0);
             let mut call = job.call();

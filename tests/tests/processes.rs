@@ -315,9 +315,8 @@ fn rank_beside_one_that_ends() {
 /// Also to ranks of other hosts, which see nothing of it.
 #[test]
 fn a_process_that_ends_says_goodbye() {
-    let [one, other] = ["one", "other"].map(|host| [("ANTIPHON_HOSTID", host)]);
-    for hosts in [[&one[..], &one[..]], [&one[..], &other[..]]] {
-        Ranks::start_in("rank_that_is_left", &hosts, "").succeed();
+    for hosts in [["one", "one"], ["one", "other"]] {
+        Ranks::start_on("rank_that_is_left", &hosts.map(Some), "").succeed();
     }
 }
 
@@ -338,9 +337,8 @@ fn rank_that_is_left() {
 /// Between ranks of different hosts, which have no link before they need one.
 #[test]
 fn a_rank_of_another_host_that_has_let_go_of_a_communicator_is_not_waited_for() {
-    let hosts = ["one", "two", "three"].map(|host| [("ANTIPHON_HOSTID", host)]);
-    let hosts: Vec<&[_]> = hosts.iter().map(|host| &host[..]).collect();
-    Ranks::start_in("rank_beside_one_that_lets_go", &hosts, "").succeed();
+    let hosts = ["one", "two", "three"].map(Some);
+    Ranks::start_on("rank_beside_one_that_lets_go", &hosts, "").succeed();
 }
 
 /// One process of the test above.

@@ -46,14 +46,8 @@ impl Kind {
 }
 
 /// Elements that go from each rank to each rank.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Matrix(Vec<Vec<u64>>);
-
-impl fmt::Debug for Matrix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 impl Matrix {
     /// Entries by `pick`; in an allgatherv a rank sends the same to everyone.

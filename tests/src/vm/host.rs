@@ -63,11 +63,7 @@ impl Host {
             ip: program("ip", "iproute2")?,
             rdma: program("rdma", "iproute2")?,
             provider: [
-                there(
-                    "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so",
-                    "ibverbs-providers",
-                )
-                .or_else(|missing| provider().ok_or(missing))?,
+                provider()?,
                 there("/etc/libibverbs.d/rxe.driver", "ibverbs-providers")?,
             ],
         })
@@ -82,12 +78,15 @@ fn there(path: &str, package: &str) -> Result<PathBuf, Missing> {
     Err(Missing::new(path, "there is no such file", package))
 }
 
-/// The provider of another release of libibverbs, whose file has another number.
-fn provider() -> Option<PathBuf> {
-    let entries = fs::read_dir("/usr/lib/x86_64-linux-gnu/libibverbs").ok()?;
-    let mut found = entries.flatten().map(|entry| entry.path());
-    found.find(|path| {
+/// The provider of whichever release of libibverbs there is: its file has the release's number.
+fn provider() -> Result<PathBuf, Missing> {
+    const FOLDER: &str = "/usr/lib/x86_64-linux-gnu/libibverbs";
+    let entries = fs::read_dir(FOLDER).into_iter().flatten().flatten();
+    let is_provider = |path: &PathBuf| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("librxe-"))
+    };
+    entries.map(|entry| entry.path()).find(is_provider).ok_or_else(|| {
+        Missing::new(&format!("{FOLDER}/librxe-*"), "there is no such file", "ibverbs-providers")
     })
 }
 

@@ -90,7 +90,7 @@ impl Image {
         image.program(&host.ip, "/bin/ip")?;
         image.program(&host.rdma, "/bin/rdma")?;
         let [provider, name] = &host.provider;
-        image.library(provider)?;
+        image.program(provider, provider)?;
         image.copy(name, name, false)?;
         for module in Modules::new(&host.modules).ordered(&MODULES)? {
             let file = format!("/modules/{}.ko", module.name);
@@ -100,21 +100,12 @@ impl Image {
         Ok(image)
     }
 
-    /// A program, under a path of the guest, with the libraries it needs.
+    /// A program or a library, under a path of the guest, with the libraries it needs.
     ///
     /// # Errors
     /// If it or a library is not there.
-    pub fn program(&mut self, file: &Path, at: &str) -> Result<(), Missing> {
-        self.copy(file, Path::new(at), true)?;
-        libraries(file)?.iter().try_for_each(|library| self.copy(library, library, true))
-    }
-
-    /// A library, under its own path, with the libraries it needs.
-    ///
-    /// # Errors
-    /// If it or a library is not there.
-    pub fn library(&mut self, file: &Path) -> Result<(), Missing> {
-        self.copy(file, file, true)?;
+    pub fn program(&mut self, file: &Path, at: impl AsRef<Path>) -> Result<(), Missing> {
+        self.copy(file, at.as_ref(), true)?;
         libraries(file)?.iter().try_for_each(|library| self.copy(library, library, true))
     }
 
