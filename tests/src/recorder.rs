@@ -2,10 +2,11 @@
 //! names of their own.
 
 use crate::simulated::Simulated;
-use antiphon_hal::Backend;
+use antiphon_hal::{Backend, Device, Stream};
 use libloading::Library;
 use std::ffi::OsStr;
 use std::fmt;
+use std::sync::Arc;
 
 /// Rules of recording, by the drivers' numbers.
 const GLOBAL: u32 = 0;
@@ -131,6 +132,21 @@ impl Recorder {
         let mut stream = 0u64;
         self.call(self.names.stream, (&raw mut stream, 1u32));
         stream
+    }
+
+    /// A stream that was made on this device, for calls of the driver and as what the device layer takes. The device is the
+    /// calling thread's current one afterwards.
+    ///
+    /// # Panics
+    /// If the device does not take it.
+    pub fn adopt(&self, device: &Arc<dyn Device>) -> (u64, Arc<dyn Stream>) {
+        self.enter_device(device.index());
+        let raw = self.stream();
+        let place = std::ptr::without_provenance_mut(raw as usize);
+        // SAFETY: the stream was made just now, and nobody destroys it.
+        let stream = unsafe { device.adopt_stream(place) }.expect("a stream of the device's");
+        assert_eq!(stream.native().map(|at| at.addr() as u64), Some(raw));
+        (raw, stream)
     }
 
     /// Waits for a stream.

@@ -230,9 +230,7 @@ fn groups_of_ranks_make_calls_of_their_own() {
 }
 
 /// The ranks' errors from one call of each, made differently by rank 1.
-fn differ(
-    what: impl Fn(&Communicator) -> Result<(), ExecutorError> + Sync,
-) -> Vec<ExecutorError> {
+fn differ(what: impl Fn(&Communicator) -> Result<(), ExecutorError> + Sync) -> Vec<ExecutorError> {
     let start = Instant::now();
     let ranks = on_threads(2, &options(), |communicator| what(&communicator));
     let ranks: Vec<_> = ranks.unwrap().into_iter().map(|rank| rank.unwrap_err()).collect();

@@ -62,10 +62,7 @@ impl Host {
             busybox: program("busybox", "busybox-static")?,
             ip: program("ip", "iproute2")?,
             rdma: program("rdma", "iproute2")?,
-            provider: [
-                provider()?,
-                there("/etc/libibverbs.d/rxe.driver", "ibverbs-providers")?,
-            ],
+            provider: [provider()?, there("/etc/libibverbs.d/rxe.driver", "ibverbs-providers")?],
         })
     }
 }

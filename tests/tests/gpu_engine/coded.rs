@@ -352,17 +352,6 @@ fn code_that_fails_or_panics_on_one_rank_ends_the_call_on_all() {
     }
 }
 
-/// Every rank's device, and a stream on it that the application has made: two that it may record.
-pub fn recordable(application: &Recorder, communicator: &Communicator) -> (u64, Arc<dyn Stream>) {
-    application.enter_device(communicator.device().index());
-    let raw = application.stream();
-    let place = std::ptr::without_provenance_mut(raw as usize);
-    // SAFETY: the stream was made just now, and nobody destroys it.
-    let stream = unsafe { communicator.device().adopt_stream(place) }.unwrap();
-    assert_eq!(stream.native().map(|at| at.addr() as u64), Some(raw));
-    (raw, stream)
-}
-
 #[test]
 fn what_code_launches_is_recorded_and_replays_do_not_call_it() {
     let test = "coded::what_code_launches_is_recorded_and_replays_do_not_call_it";
@@ -371,7 +360,7 @@ fn what_code_launches_is_recorded_and_replays_do_not_call_it() {
     for (count, grouped) in [(1, false), (2, false), (2, true)] {
         let (registry, code) = adding();
         on_devices(&devices(WORLD, count), &over(&registry), |communicator| {
-            let (raw, stream) = recordable(application, &communicator);
+            let (raw, stream) = application.adopt(communicator.device());
             let rank = Rank::new(&communicator, stream);
             let chain = || {
                 let requests = [(0, DataType::U32), (1, DataType::I32), (2, DataType::U32)];
@@ -426,7 +415,7 @@ fn ranks_that_disagree_are_told_so_beside_graphs() {
         let options = over(&registry).with_timeout(Some(Duration::from_secs(60)));
         let errors = on_devices(&devices(WORLD, 2), &options, |communicator| {
             RANK.set(communicator.rank());
-            let (raw, stream) = recordable(application, &communicator);
+            let (raw, stream) = application.adopt(communicator.device());
             let rank = Rank::new(&communicator, stream);
             let request = rank.request(0, DataType::U32);
             let call = || rank.call(&request, true);
@@ -472,7 +461,7 @@ fn a_recorded_call_takes_no_number_whatever_serves_it() {
     for (dtype, next) in [(DataType::U32, 3), (DataType::I32, 2)] {
         let (registry, _) = adding();
         let errors = on_devices(&devices(WORLD, 2), &over(&registry), |communicator| {
-            let (raw, stream) = recordable(application, &communicator);
+            let (raw, stream) = application.adopt(communicator.device());
             let rank = Rank::new(&communicator, stream);
             let request = rank.request(0, dtype);
             rank.call(&request, true).unwrap();

@@ -1,6 +1,5 @@
 //! Launches that are queued when the communicator ends, by a failure or because it is dropped.
 
-use crate::coded::recordable;
 use crate::faults::await_failure;
 use crate::heard::{heard, listen};
 use crate::{
@@ -485,7 +484,7 @@ fn a_communicator_that_goes_between_replays_keeps_no_memory() {
     let recorder = &Recorder::new(&simulated, backend());
     let replay = |count: usize| {
         on_threads(2, &options(), |rank| {
-            let (raw, stream) = recordable(recorder, &rank);
+            let (raw, stream) = recorder.adopt(rank.device());
             let caller = Caller { stream, ..Caller::new(&rank, &pulls()) };
             caller.execute().unwrap();
             caller.synchronize().unwrap();

@@ -1,6 +1,5 @@
 //! Launches that the application records into graphs: replays count as launches, and see the data of their time.
 
-use crate::coded::recordable;
 use crate::copies::{read, write};
 use crate::devices::devices;
 use crate::faults::of_two;
@@ -48,14 +47,10 @@ fn replays_may_cross_nodes() {
 
 /// Launches a plan that sums, records it, and replays it, as one of two ranks.
 fn replay(application: &Recorder, plan: &Plan, rank: &Communicator) {
-    application.enter();
     let executor = Executor::new(rank);
     let name = &plan.name;
     let plan = executor.load(plan).unwrap();
-    let raw = application.stream();
-    let place = std::ptr::without_provenance_mut(raw as usize);
-    // SAFETY: the stream was made just now, and nobody destroys it.
-    let stream = unsafe { rank.device().adopt_stream(place) }.unwrap();
+    let (raw, stream) = application.adopt(rank.device());
     let other = rank.stream().unwrap();
     let (input, output) = (rank.allocate(BYTES).unwrap(), rank.allocate(BYTES).unwrap());
     let (from, to) = ((input.address().cast_const(), BYTES), (output.address(), BYTES));
@@ -104,7 +99,7 @@ struct OwnGraph<'a> {
 impl<'a> OwnGraph<'a> {
     /// Makes a launch of a plan, records another, and returns once all ranks have.
     fn new(application: &'a Recorder, plan: &Plan, rank: &Communicator) -> Self {
-        let (raw, stream) = recordable(application, rank);
+        let (raw, stream) = application.adopt(rank.device());
         let executor = Executor::new(rank);
         let plan = executor.load(plan).unwrap();
         let buffers = [(); 2].map(|()| rank.allocate(BYTES).unwrap());

@@ -161,12 +161,9 @@ fn streams_of_a_recording_come_together_too() {
     let test = "grouped::streams_of_a_recording_come_together_too";
     let Some(simulated) = on_simulator(test) else { return };
     let application = Recorder::new(&simulated, backend());
-    application.enter();
     let mut both = ranks();
-    let raw = application.stream();
-    let place = std::ptr::without_provenance_mut(raw as usize);
-    // SAFETY: the stream was made just now, and nobody destroys it.
-    both[0].streams[0] = unsafe { device().adopt_stream(place) }.unwrap();
+    let (raw, stream) = application.adopt(&device());
+    both[0].streams[0] = stream;
     exchange(&both);
     both.iter().for_each(Rank::wait);
     let others = [&both[0].streams[1], &both[1].streams[0], &both[1].streams[1]];

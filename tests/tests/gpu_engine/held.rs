@@ -1,6 +1,5 @@
 //! Launches that other work of their streams keeps from beginning until after a failure: they touch nothing that callers have back.
 
-use crate::coded::recordable;
 use crate::copies::{read, write};
 use crate::{PATIENCE, backend, on_simulator, on_threads, options};
 use antiphon::DataType;
@@ -76,7 +75,7 @@ fn changes_nothing(kernels: KernelForm, recorder: Option<&Recorder>) {
     let options = options().with_verification(false).with_kernels(kernels);
     on_threads(2, &options, |rank| {
         let (own, stream) = match recorder {
-            Some(recorder) => recordable(recorder, &rank),
+            Some(recorder) => recorder.adopt(rank.device()),
             None => (0, rank.stream().unwrap()),
         };
         let other = rank.subset(&[0, 1]).unwrap();

@@ -1,6 +1,6 @@
 //! Communicators with one lane, as those of NCCL's interface: ranks choose their streams for themselves, and calls follow each other.
 
-use crate::coded::{Rank, adding, over, recordable};
+use crate::coded::{Rank, adding, over};
 use crate::copies::{read, write};
 use crate::{backend, on_simulator, on_threads, options};
 use antiphon::executor::hal::{Memory, Stream};
@@ -206,8 +206,8 @@ fn what_is_recorded_on_streams_that_differ_agrees_and_replays_come_beside_calls(
     let application = &Recorder::new(&simulated, backend());
     on_threads(2, &one_lane(), |rank| {
         let on = Collectives::new(&rank).unwrap();
-        let (raw, origin) = recordable(application, &rank);
-        let (_, fork) = recordable(application, &rank);
+        let (raw, origin) = application.adopt(rank.device());
+        let (_, fork) = application.adopt(rank.device());
         let (calls, other) = (rank.stream().unwrap(), rank.stream().unwrap());
         let (memory, beside) = (filled(&rank), filled(&rank));
         add_up(&on, &memory, &calls);

@@ -219,11 +219,7 @@ fn replays_read_the_factors_of_their_time() {
     };
     let application = &Recorder::new(&simulated, backend());
     on_threads(WORLD, &options(), |communicator| {
-        application.enter();
-        let raw = application.stream();
-        let place = std::ptr::without_provenance_mut(raw as usize);
-        // SAFETY: the stream was made just now, and nobody destroys it.
-        let stream = unsafe { communicator.device().adopt_stream(place) }.unwrap();
+        let (raw, stream) = application.adopt(communicator.device());
         let mut rank = Rank::new(&communicator, stream);
         for call in CALLS {
             let make = |rank: &Rank| {

@@ -294,7 +294,6 @@ fn ranks_that_are_one_kernel_are_one_node_of_a_graph() {
     let test = "together::ranks_that_are_one_kernel_are_one_node_of_a_graph";
     let Some(simulated) = on_simulator(test) else { return };
     let application = Recorder::new(&simulated, backend());
-    application.enter();
     const WORLD: u32 = 2;
     for (algorithm, form) in [
         (Algorithm::AllReduceOneShotPackets, KernelForm::Generated),
@@ -303,10 +302,8 @@ fn ranks_that_are_one_kernel_are_one_node_of_a_graph() {
     ] {
         let plan = algorithm.plan(Shape::new(WORLD as usize)).unwrap();
         let mut all = Rank::all(WORLD, &plan, form, false);
-        let raw = application.stream();
-        let place = std::ptr::without_provenance_mut(raw as usize);
-        // SAFETY: the stream was made just now, and nobody destroys it.
-        all[0].stream = unsafe { all[0].communicator.device().adopt_stream(place) }.unwrap();
+        let (raw, stream) = application.adopt(&device());
+        all[0].stream = stream;
         let own =
             |all: &[Rank]| launch(&all.iter().map(|rank| rank.part(None)).collect::<Vec<_>>());
         let (meet, stream) = (device().event().unwrap(), Arc::clone(&all[0].stream));
