@@ -2,9 +2,7 @@
 //! possible, staged where it is not.
 
 use crate::devices::devices;
-use crate::{
-    beside_cuda, beside_cuda_with, device, on_devices, on_threads, options, simulated_alone,
-};
+use crate::{cuda_only, cuda_only_with, device, on_devices, on_threads, options, simulated_alone};
 use antiphon::DataType;
 use antiphon::executor::{Call, Communicator, Executor, ExecutorError};
 use antiphon::plan::algorithms::{Algorithm, Shape};
@@ -59,7 +57,7 @@ fn add_up_in(application: &Application, rank: &Communicator, kind: &str, buffers
 #[test]
 fn any_allocators_buffers_are_added_up_on_threads() {
     let test = "buffers::any_allocators_buffers_are_added_up_on_threads";
-    let Some(simulated) = beside_cuda(test) else { return };
+    let Some(simulated) = cuda_only(test) else { return };
     let application = &Application::new(&simulated);
     for kind in KINDS {
         on_threads(WORLD, &options(), |rank| {
@@ -72,7 +70,7 @@ fn any_allocators_buffers_are_added_up_on_threads() {
 #[test]
 fn calls_of_many_sizes_take_little_memory_of_the_device() {
     let test = "buffers::calls_of_many_sizes_take_little_memory_of_the_device";
-    let Some(simulated) = beside_cuda(test) else { return };
+    let Some(simulated) = cuda_only(test) else { return };
     let application = &Application::new(&simulated);
     let plan = Algorithm::AllReduceTwoShotPackets.plan(Shape::new(WORLD as usize)).unwrap();
     let most = 4096;
@@ -109,7 +107,7 @@ fn calls_of_many_sizes_take_little_memory_of_the_device() {
 #[test]
 fn any_allocators_buffers_are_added_up_in_processes() {
     let test = "buffers::any_allocators_buffers_are_added_up_in_processes";
-    if beside_cuda(test).is_some() {
+    if cuda_only(test).is_some() {
         Ranks::start("buffers::rank_with_any_allocators_buffers", WORLD, "").succeed();
     }
 }
@@ -119,7 +117,7 @@ fn any_allocators_buffers_are_added_up_in_processes() {
 fn rank_with_any_allocators_buffers() {
     let Some(role) = role() else { return };
     let test = "buffers::rank_with_any_allocators_buffers";
-    let application = Application::new(&beside_cuda(test).expect("started on the simulator"));
+    let application = Application::new(&cuda_only(test).expect("started on the simulator"));
     let rank = role.connect(&options().with_device(Some(device()))).unwrap();
     for kind in KINDS {
         add_up(&application, &rank, kind);
@@ -133,7 +131,7 @@ const AT_ONCE: [(&str, &str); 1] = [("ANTIPHON_GPUSIM_WAITS", "0")];
 #[test]
 fn memory_of_cudamalloc_is_mapped_where_that_is_asked_for() {
     let test = "buffers::memory_of_cudamalloc_is_mapped_where_that_is_asked_for";
-    let Some(simulated) = beside_cuda_with(test, &AT_ONCE) else { return };
+    let Some(simulated) = cuda_only_with(test, &AT_ONCE) else { return };
     if simulated_alone(test, &simulated).is_some() {
         Ranks::start("buffers::rank_that_maps_memory_of_cudamalloc", WORLD, "").succeed();
     }
@@ -144,7 +142,7 @@ fn memory_of_cudamalloc_is_mapped_where_that_is_asked_for() {
 fn rank_that_maps_memory_of_cudamalloc() {
     let Some(role) = role() else { return };
     let test = "buffers::rank_that_maps_memory_of_cudamalloc";
-    let application = Application::new(&beside_cuda(test).expect("started on the simulator"));
+    let application = Application::new(&cuda_only(test).expect("started on the simulator"));
     let options = options().with_device(Some(device())).with_legacy_ipc(true);
     add_up(&application, &role.connect(&options).unwrap(), KINDS[2]);
     assert!(application.opened() > 0);
@@ -153,7 +151,7 @@ fn rank_that_maps_memory_of_cudamalloc() {
 #[test]
 fn registered_memory_is_mapped_before_the_first_call() {
     let test = "buffers::registered_memory_is_mapped_before_the_first_call";
-    let Some(simulated) = beside_cuda_with(test, &AT_ONCE) else { return };
+    let Some(simulated) = cuda_only_with(test, &AT_ONCE) else { return };
     if simulated_alone(test, &simulated).is_some() {
         Ranks::start("buffers::rank_that_registers_memory", WORLD, "").succeed();
     }
@@ -164,7 +162,7 @@ fn registered_memory_is_mapped_before_the_first_call() {
 fn rank_that_registers_memory() {
     let Some(role) = role() else { return };
     let test = "buffers::rank_that_registers_memory";
-    let application = Application::new(&beside_cuda(test).expect("started on the simulator"));
+    let application = Application::new(&cuda_only(test).expect("started on the simulator"));
     let options = options().with_device(Some(device())).with_legacy_ipc(true);
     let rank = role.connect(&options).unwrap();
     let bytes = WORDS as u64 * 8;
@@ -189,7 +187,7 @@ const FREED: usize = 300;
 #[test]
 fn memory_that_is_freed_before_a_peer_has_mapped_it_breaks_nothing() {
     let test = "buffers::memory_that_is_freed_before_a_peer_has_mapped_it_breaks_nothing";
-    let Some(simulated) = beside_cuda(test) else { return };
+    let Some(simulated) = cuda_only(test) else { return };
     if simulated_alone(test, &simulated).is_none() {
         return;
     }
@@ -214,7 +212,7 @@ const ATTEMPTS: Duration = Duration::from_secs(60);
 fn memory_that_is_freed_before_a_peer_has_mapped_it_ends_a_call_that_needs_it() {
     let test =
         "buffers::memory_that_is_freed_before_a_peer_has_mapped_it_ends_a_call_that_needs_it";
-    let Some(simulated) = beside_cuda(test) else { return };
+    let Some(simulated) = cuda_only(test) else { return };
     if simulated_alone(test, &simulated).is_none() {
         return;
     }
@@ -261,7 +259,7 @@ const IDLE: Duration = Duration::from_millis(1200);
 #[test]
 fn buffers_of_queued_launches_stay_mapped_in_processes() {
     let test = "buffers::buffers_of_queued_launches_stay_mapped_in_processes";
-    let Some(simulated) = beside_cuda_with(test, &AT_ONCE) else { return };
+    let Some(simulated) = cuda_only_with(test, &AT_ONCE) else { return };
     if simulated_alone(test, &simulated).is_some() {
         Ranks::start("buffers::rank_with_many_buffers", WORLD, "").succeed();
     }
@@ -272,7 +270,7 @@ fn buffers_of_queued_launches_stay_mapped_in_processes() {
 fn rank_with_many_buffers() {
     let Some(role) = role() else { return };
     let test = "buffers::rank_with_many_buffers";
-    let application = Application::new(&beside_cuda(test).expect("started on the simulator"));
+    let application = Application::new(&cuda_only(test).expect("started on the simulator"));
     let options = options().with_device(Some(device())).with_legacy_ipc(true);
     let rank = role.connect(&options).unwrap();
     let executor = Executor::new(&rank);
@@ -314,7 +312,7 @@ fn rank_with_many_buffers() {
 #[test]
 fn a_graph_keeps_its_staging_when_a_larger_call_needs_more() {
     let test = "buffers::a_graph_keeps_its_staging_when_a_larger_call_needs_more";
-    if beside_cuda(test).is_some() {
+    if cuda_only(test).is_some() {
         Ranks::start("buffers::rank_with_a_graph_of_staged_buffers", WORLD, "").succeed();
     }
 }
@@ -324,7 +322,7 @@ fn a_graph_keeps_its_staging_when_a_larger_call_needs_more() {
 fn rank_with_a_graph_of_staged_buffers() {
     let Some(role) = role() else { return };
     let test = "buffers::rank_with_a_graph_of_staged_buffers";
-    let application = Application::new(&beside_cuda(test).expect("started on the simulator"));
+    let application = Application::new(&cuda_only(test).expect("started on the simulator"));
     let rank = role.connect(&options().with_device(Some(device()))).unwrap();
     let executor = Executor::new(&rank);
     let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(WORLD as usize)).unwrap();

@@ -1,7 +1,7 @@
 //! Signals between devices that do not add to each other's memory in single steps, as over PCIe: the count is stored.
 
 use crate::copies::{read, write};
-use crate::devices::{device_of, devices, every_right_plan_over};
+use crate::devices::{device_of, devices, every_right_plan_over_devices};
 use crate::{on_devices, on_simulator, on_simulator_with, options};
 use antiphon::DataType;
 use antiphon::executor::{Call, Communicator, Executor};
@@ -86,6 +86,6 @@ fn rank_beside_a_hidden_device() {
 #[test]
 fn every_right_plan_gives_the_right_result() {
     if on_simulator_with("counted::every_right_plan_gives_the_right_result", &APART).is_some() {
-        every_right_plan_over(&[2]);
+        every_right_plan_over_devices(&[2]);
     }
 }

@@ -3,7 +3,7 @@
 use crate::faults::call;
 use crate::plans::{ONE, right, run_all};
 use crate::{
-    backend, beside_cuda, on_devices, on_simulator_alone, on_simulator_of, options, there_are,
+    backend, cuda_only, on_devices, on_simulator_alone, on_simulator_of, options, there_are,
 };
 use antiphon::DataType;
 use antiphon::executor::hal::{Device, DeviceName, driver};
@@ -36,12 +36,12 @@ pub fn devices(world: u32, count: u32) -> Vec<Arc<dyn Device>> {
 fn every_right_plan_gives_the_right_result_on_threads_over_devices() {
     let test = "devices::every_right_plan_gives_the_right_result_on_threads_over_devices";
     if on_simulator_of(test, 2).is_some() {
-        every_right_plan_over(&COUNTS);
+        every_right_plan_over_devices(&COUNTS);
     }
 }
 
 /// Runs every right plan with its ranks as threads, over each of these numbers of devices.
-pub fn every_right_plan_over(counts: &[u32]) {
+pub fn every_right_plan_over_devices(counts: &[u32]) {
     let seed = seed();
     println!("seed {seed}");
     let options = options().with_verification(false);
@@ -152,7 +152,7 @@ fn rank_beside_a_hidden_device() {
 #[test]
 fn memory_that_nobody_can_import_is_staged_between_devices() {
     let test = "devices::memory_that_nobody_can_import_is_staged_between_devices";
-    let Some(simulated) = beside_cuda(test).filter(|_| there_are(test, 2)) else { return };
+    let Some(simulated) = cuda_only(test).filter(|_| there_are(test, 2)) else { return };
     let application = &Application::new(&simulated);
     let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap();
     let (words, bytes) = (CHUNK / 8, CHUNK as u64);

@@ -3,7 +3,7 @@
 use crate::faults::await_failure;
 use crate::heard::{heard, listen};
 use crate::{
-    COMPILING, LIMIT, PATIENCE, backend, beside_cuda, beside_cuda_with, on_simulator, on_threads,
+    COMPILING, LIMIT, PATIENCE, backend, cuda_only, cuda_only_with, on_simulator, on_threads,
     options, simulated_alone,
 };
 use antiphon::DataType;
@@ -265,7 +265,7 @@ fn a_launch_that_is_being_made_at_an_abort_is_not_put_into_its_stream() {
 #[test]
 fn a_device_that_fails_ends_its_communicators_with_the_drivers_error() {
     let test = "ends::a_device_that_fails_ends_its_communicators_with_the_drivers_error";
-    let Some(simulated) = beside_cuda(test) else { return };
+    let Some(simulated) = cuda_only(test) else { return };
     let Some(application) = simulated_alone(test, &simulated) else { return };
     // Nothing else ends what waits.
     let failures = on_threads(2, &options().with_timeout(None), |rank| {
@@ -404,7 +404,7 @@ fn load_aside(application: &Application, rank: &Communicator, code: &Arc<Vec<u8>
 fn a_launch_reaches_the_time_limit_where_the_driver_answers_nobody() {
     let test = "ends::a_launch_reaches_the_time_limit_where_the_driver_answers_nobody";
     let busy = [("ANTIPHON_GPUSIM_WAITS", "load")];
-    let Some(simulated) = beside_cuda_with(test, &busy) else { return };
+    let Some(simulated) = cuda_only_with(test, &busy) else { return };
     let application = Application::new(&simulated);
     let source = "extern \"C\" __global__ void nothing() {}";
     let code = Arc::new(crate::device().compile(source, &[]).unwrap());
@@ -479,7 +479,7 @@ const FREED: Duration = Duration::from_secs(10);
 #[test]
 fn a_communicator_that_goes_between_replays_keeps_no_memory() {
     let test = "ends::a_communicator_that_goes_between_replays_keeps_no_memory";
-    let Some(simulated) = beside_cuda(test) else { return };
+    let Some(simulated) = cuda_only(test) else { return };
     let Some(application) = simulated_alone(test, &simulated) else { return };
     let recorder = &Recorder::new(&simulated, backend());
     let replay = |count: usize| {

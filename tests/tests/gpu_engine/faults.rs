@@ -49,11 +49,14 @@ fn a_wait_without_a_signal_ends_with_the_operation_and_the_channel() {
     if on_simulator(test).is_none() {
         return;
     }
-    stalls(&hangs(), ["rank 1 block 0 waits at op 1 (wait)", "memory channel 0", "from rank 0"]);
+    assert_stalls(
+        &hangs(),
+        ["rank 1 block 0 waits at op 1 (wait)", "memory channel 0", "from rank 0"],
+    );
 }
 
 /// Rank 1 of two waits in a plan for what never comes: its error has all of `parts`, and rank 0 is told.
-pub fn stalls(plan: &Plan, parts: [&str; 3]) {
+pub fn assert_stalls(plan: &Plan, parts: [&str; 3]) {
     let options = options().with_timeout(Some(LIMIT)).with_verification(false);
     let errors = on_threads(2, &options, |rank| {
         let outcome = call(&rank, plan, 64);
@@ -206,11 +209,11 @@ fn an_abort_ends_a_kernel_that_waits() {
     if on_simulator("faults::an_abort_ends_a_kernel_that_waits").is_none() {
         return;
     }
-    is_aborted(&Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap());
+    assert_aborted(&Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap());
 }
 
 /// Rank 1 of two aborts instead of calling a plan, which ends the launch of rank 0.
-pub fn is_aborted(plan: &Plan) {
+pub fn assert_aborted(plan: &Plan) {
     let errors = on_threads(2, &options(), |rank| {
         if rank.rank() == 0 {
             return Some(call(&rank, plan, 4096).unwrap_err().to_string());

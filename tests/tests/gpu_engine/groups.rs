@@ -3,7 +3,7 @@
 use crate::copies::{read, write};
 use crate::devices::devices;
 use crate::plans::right;
-use crate::{beside_cuda, on_devices, options, simulated_alone, there_are};
+use crate::{cuda_only, on_devices, options, simulated_alone, there_are};
 use antiphon::DataType;
 use antiphon::executor::hal::{Memory, Stream};
 use antiphon::executor::{Call, Communicator, Executor, ExecutorError};
@@ -112,7 +112,7 @@ fn run(rank: &Communicator, entry: &Entry, application: &Application) -> Vec<Str
 #[test]
 fn switch_channels_go_through_groups_on_threads() {
     let test = "groups::switch_channels_go_through_groups_on_threads";
-    let Some(simulated) = beside_cuda(test).filter(|_| there_are(test, most_ranks())) else {
+    let Some(simulated) = cuda_only(test).filter(|_| there_are(test, most_ranks())) else {
         return;
     };
     let application = &Application::new(&simulated);
@@ -129,7 +129,7 @@ fn switch_channels_go_through_groups_on_threads() {
 #[test]
 fn switch_channels_go_through_groups_in_processes() {
     let test = "groups::switch_channels_go_through_groups_in_processes";
-    if beside_cuda(test).filter(|_| there_are(test, most_ranks())).is_none() {
+    if cuda_only(test).filter(|_| there_are(test, most_ranks())).is_none() {
         return;
     }
     let worlds: BTreeSet<u32> = with_switches().map(|entry| entry.ranks()).collect();
@@ -142,7 +142,7 @@ fn switch_channels_go_through_groups_in_processes() {
 #[test]
 fn rank_with_groups() {
     let Some(role) = role() else { return };
-    let simulated = beside_cuda("groups::rank_with_groups").expect("started on the simulator");
+    let simulated = cuda_only("groups::rank_with_groups").expect("started on the simulator");
     let application = Application::new(&simulated);
     let world = role.rendezvous.world;
     let device = devices(world, world).swap_remove(role.rendezvous.rank as usize);
@@ -196,7 +196,7 @@ fn until_used(
 #[test]
 fn groups_go_with_their_memory() {
     let test = "groups::groups_go_with_their_memory";
-    let simulated = beside_cuda(test).filter(|_| there_are(test, WORLD as usize));
+    let simulated = cuda_only(test).filter(|_| there_are(test, WORLD as usize));
     let Some(application) = simulated.and_then(|simulated| simulated_alone(test, &simulated))
     else {
         return;
@@ -220,7 +220,7 @@ fn groups_go_with_their_memory() {
 #[test]
 fn no_group_is_made_where_none_is_wanted_or_can_be() {
     let test = "groups::no_group_is_made_where_none_is_wanted_or_can_be";
-    let simulated = beside_cuda(test).filter(|_| there_are(test, WORLD as usize));
+    let simulated = cuda_only(test).filter(|_| there_are(test, WORLD as usize));
     let Some(application) = simulated.and_then(|simulated| simulated_alone(test, &simulated))
     else {
         return;

@@ -31,7 +31,7 @@ fn every_right_plan_with_ports_gives_the_right_result_across_nodes() {
     if on_simulator(test).is_none() {
         return;
     }
-    every_right_plan_over("tcp", |nodes, options, work| {
+    every_right_plan_over_wire("tcp", |nodes, options, work| {
         let nodes: Vec<String> = nodes.iter().map(u32::to_string).collect();
         let hosts: Vec<&str> = nodes.iter().map(String::as_str).collect();
         apart(&hosts, options, work)
@@ -42,7 +42,7 @@ fn every_right_plan_with_ports_gives_the_right_result_across_nodes() {
 type Work<'a> = &'a (dyn Fn(Communicator) -> Vec<String> + Sync);
 
 /// Runs every right plan with ports by ranks that `on` has on the nodes that it is given, whose links are to go over this wire.
-pub fn every_right_plan_over(
+pub fn every_right_plan_over_wire(
     wire: &str,
     on: impl Fn(&[u32], &Options, Work<'_>) -> Vec<Vec<String>>,
 ) {

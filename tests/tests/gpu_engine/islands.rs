@@ -3,7 +3,7 @@
 
 use crate::devices::{device_of, devices};
 use crate::faults::{await_death_on, call, kill_in_second_launch};
-use crate::hosts::{a_wait_ends_with_a_name, every_right_plan_over};
+use crate::hosts::{a_wait_ends_with_a_name, every_right_plan_over_wire};
 use crate::ports::sum;
 use crate::transfers::{WORLD, every_call, in_groups};
 use crate::{backend, on_devices, on_simulator, on_simulator_with, options};
@@ -94,7 +94,7 @@ fn every_right_plan_with_ports_gives_the_right_result_between_islands() {
     if apart(test).is_none() {
         return;
     }
-    every_right_plan_over("shared", |nodes, options, work| {
+    every_right_plan_over_wire("shared", |nodes, options, work| {
         // The ranks of a node of the plan's share a device.
         let on = |node: &u32| driver(backend()).unwrap().open(*node).unwrap();
         let devices: Vec<_> = nodes.iter().map(on).collect();

@@ -46,7 +46,7 @@ fn on_simulator(test: &str) -> Option<Simulated> {
     antiphon_tests::simulated::enter(test, env!("CARGO_TARGET_TMPDIR"), &[])
 }
 
-/// The same for a test of so many devices: the simulator has them, a machine whose driver stands for it may not.
+/// As [`on_simulator`], for a test of so many devices: the simulator has them, a machine whose driver stands for it may not.
 fn on_simulator_of(test: &str, devices: usize) -> Option<Simulated> {
     on_simulator(test).filter(|_| there_are(test, devices))
 }
@@ -61,12 +61,12 @@ fn there_are(test: &str, devices: usize) -> bool {
     there >= devices
 }
 
-/// The same with variables of the simulator.
+/// As [`on_simulator`], with variables of the simulator.
 fn on_simulator_with(test: &str, environment: &[(&str, &str)]) -> Option<Simulated> {
     antiphon_tests::simulated::enter(test, env!("CARGO_TARGET_TMPDIR"), environment)
 }
 
-/// The same for a test that real drivers must not run.
+/// As [`on_simulator_with`], for a test that real drivers must not run.
 fn on_simulator_alone(test: &str, environment: &[(&str, &str)]) -> Option<Simulated> {
     let simulated = on_simulator_with(test, environment)?;
     let is_set = |(name, value): &(&str, &str)| std::env::var(name).is_ok_and(|set| set == *value);
@@ -89,12 +89,12 @@ fn backend() -> Backend {
 }
 
 /// As [`on_simulator`], for tests in which the application makes CUDA's calls; `None` where another backend is tested.
-fn beside_cuda(test: &str) -> Option<Simulated> {
-    beside_cuda_with(test, &[])
+fn cuda_only(test: &str) -> Option<Simulated> {
+    cuda_only_with(test, &[])
 }
 
-/// The same with variables of the simulator.
-fn beside_cuda_with(test: &str, environment: &[(&str, &str)]) -> Option<Simulated> {
+/// As [`cuda_only`], with variables of the simulator.
+fn cuda_only_with(test: &str, environment: &[(&str, &str)]) -> Option<Simulated> {
     if !is_cuda(test) {
         return None;
     }
@@ -149,7 +149,7 @@ fn on_threads<T: Send>(
     on_devices(&vec![device(); world as usize], options, work)
 }
 
-/// The same of ranks with these devices.
+/// As [`on_threads`], by ranks with these devices.
 fn on_devices<T: Send>(
     devices: &[Arc<dyn Device>],
     options: &Options,
@@ -158,7 +158,7 @@ fn on_devices<T: Send>(
     on_ranks(Communicator::in_process_over(devices, options).unwrap(), work)
 }
 
-/// The same of these ranks.
+/// As [`on_threads`], by these ranks.
 fn on_ranks<T: Send>(ranks: Vec<Communicator>, work: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
     let work = &work;
     std::thread::scope(|scope| {

@@ -1,6 +1,6 @@
 //! Port channels of kernels: results, launches that wait in vain, and peers that die.
 
-use crate::faults::{await_death, is_aborted, kill_in_second_launch, stalls};
+use crate::faults::{assert_aborted, assert_stalls, await_death, kill_in_second_launch};
 use crate::{on_simulator, on_threads, options};
 use antiphon::DataType;
 use antiphon::executor::{Call, Executor};
@@ -102,7 +102,10 @@ fn a_wait_for_a_signal_by_port_ends_with_the_operation_and_the_channel() {
     if on_simulator(test).is_none() {
         return;
     }
-    stalls(&hangs(), ["rank 1 block 0 waits at op 0 (wait)", "port channel 0", "from rank 0"]);
+    assert_stalls(
+        &hangs(),
+        ["rank 1 block 0 waits at op 0 (wait)", "port channel 0", "from rank 0"],
+    );
 }
 
 #[test]
@@ -110,7 +113,7 @@ fn an_abort_ends_a_kernel_that_waits_for_a_port() {
     if on_simulator("ports::an_abort_ends_a_kernel_that_waits_for_a_port").is_none() {
         return;
     }
-    is_aborted(&sum(false));
+    assert_aborted(&sum(false));
 }
 
 #[test]

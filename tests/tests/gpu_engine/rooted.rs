@@ -3,7 +3,7 @@
 
 use crate::devices::devices;
 use crate::{
-    beside_cuda, device, on_devices, on_ranks, on_simulator, on_simulator_of, options, there_are,
+    cuda_only, device, on_devices, on_ranks, on_simulator, on_simulator_of, options, there_are,
 };
 use antiphon::executor::hal::{Device, Stream};
 use antiphon::executor::selection::{Candidate, Question, Selected};
@@ -249,7 +249,7 @@ fn one_thread_gathers_and_scatters_of_ranks_that_share_a_device_in_a_group() {
 #[test]
 fn memory_that_nobody_can_import_is_staged_where_there_is_some() {
     let test = "rooted::memory_that_nobody_can_import_is_staged_where_there_is_some";
-    let Some(simulated) = beside_cuda(test).filter(|_| there_are(test, 2)) else { return };
+    let Some(simulated) = cuda_only(test).filter(|_| there_are(test, 2)) else { return };
     let application = &Application::new(&simulated);
     let (words, root) = (CHUNK / 8, 1);
     on_devices(&devices(2, 2), &options(), |rank| {

@@ -15,9 +15,9 @@ const HOSTS: [&str; 3] = ["a", "b", "b"];
 pub const WORLD: u32 = HOSTS.len() as u32;
 const GUARD: u8 = 0x5A;
 
-/// What the byte `at` of what `from` sends to `to` is, in call `call`.
-fn byte(call: u32, from: u32, to: u32, at: usize) -> u8 {
-    (call as u8).wrapping_mul(31) ^ (from * 7 + to * 3) as u8 ^ at as u8
+/// The byte `at` of what a rank sends.
+fn byte(rank: u32, at: usize) -> u8 {
+    (rank as u8).wrapping_mul(31) ^ at as u8
 }
 
 /// Bytes from one rank to another: none, a few, and more than packets carry.
@@ -30,7 +30,7 @@ struct Rank {
     on: Collectives,
     rank: u32,
     stream: Arc<dyn Stream>,
-    /// Blocks for all ranks, for the call of each number.
+    /// What every call sends, from its beginning on.
     input: Area,
     sent: Vec<Extent>,
     exchanged: Area,
@@ -63,7 +63,7 @@ impl Rank {
         let (sent, received) = (of(&|to| length(rank, to)), of(&|from| length(from, rank)));
         let parts = of(&part);
         let mut input = area(whole(&sent).max(4 * BLOCK as u64).max(part(rank)));
-        input.edit(|all| (0..).zip(all).for_each(|(at, cell)| *cell = byte(rank, 0, 0, at)));
+        input.edit(|all| (0..).zip(all).for_each(|(at, cell)| *cell = byte(rank, at)));
         Rank {
             rank,
             stream: communicator.stream().unwrap(),
@@ -145,7 +145,7 @@ impl Rank {
     /// Checks what came, and clears it.
     fn check(&mut self) {
         let given = |from: u32, start: usize, count: usize| -> Vec<u8> {
-            (start..start + count).map(|at| byte(from, 0, 0, at)).collect()
+            (start..start + count).map(|at| byte(from, at)).collect()
         };
         let rank = self.rank;
         let sent_to = |from: u32| -> usize { (0..rank).map(|to| length(from, to) as usize).sum() };
@@ -157,7 +157,7 @@ impl Rank {
         let gathered: Vec<u8> = (0..WORLD).flat_map(|from| given(from, 0, BLOCK)).collect();
         let scattered = given(0, rank as usize * BLOCK, BLOCK);
         let passed = given((rank + WORLD - 1) % WORLD, 0, BLOCK);
-        let sum = |at| (0..WORLD).fold(0_u8, |sum, rank| sum.wrapping_add(byte(rank, 0, 0, at)));
+        let sum = |at| (0..WORLD).fold(0_u8, |sum, rank| sum.wrapping_add(byte(rank, at)));
         let summed: Vec<u8> = (0..BLOCK).map(sum).collect();
         let untouched = vec![GUARD; WORLD as usize * BLOCK];
         let gathered = if rank == 1 { gathered } else { untouched };
@@ -324,7 +324,7 @@ fn a_first_transfer_on_a_stream_waits_for_no_call_of_the_peer() {
         }
         rank.on.executor().synchronize(&rank.stream).unwrap();
         if own == 2 {
-            let expected: Vec<u8> = (0..BLOCK).map(|at| byte(1, 0, 0, at)).collect();
+            let expected: Vec<u8> = (0..BLOCK).map(|at| byte(1, at)).collect();
             assert_eq!(rank.passed.bytes(), expected);
         }
         communicator.barrier().unwrap();
@@ -356,7 +356,7 @@ fn pairs_belong_to_the_communicator_whoever_makes_collectives_of_it() {
             }
             group.end().unwrap();
             let first = round as usize * BLOCK;
-            let expected = (first..first + BLOCK).map(|at| byte(previous, 0, 0, at));
+            let expected = (first..first + BLOCK).map(|at| byte(previous, at));
             assert_eq!(rank.passed.bytes(), expected.collect::<Vec<_>>(), "round {round}");
         }
     });
