@@ -3,8 +3,8 @@
 use antiphon::plan::algorithms::{self, Algorithm, Shape};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{ChannelTable, Collective, Plan};
-use antiphon::plan::{Style, write};
-use antiphon_tests::harness::plans::deadlocking;
+use antiphon_tests::harness::plans::{deadlocking, json};
+use antiphon_tests::harness::text;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,14 +20,8 @@ fn folder(test: &str) -> PathBuf {
 
 fn save(test: &str, name: &str, plan: &Plan) -> String {
     let path = folder(test).join(name);
-    std::fs::write(&path, text(plan)).unwrap();
+    std::fs::write(&path, json(plan)).unwrap();
     path.to_str().unwrap().to_owned()
-}
-
-fn text(plan: &Plan) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    write(plan, Style::Pretty, &mut bytes).unwrap();
-    bytes
 }
 
 fn antiphon(arguments: &[&str]) -> Output {
@@ -40,7 +34,7 @@ fn antiphon(arguments: &[&str]) -> Output {
 /// Standard output of a command that must succeed.
 fn succeeds(arguments: &[&str]) -> String {
     let output = antiphon(arguments);
-    let (said, printed) = (lossy(&output.stderr), lossy(&output.stdout));
+    let (said, printed) = (text(&output.stderr), text(&output.stdout));
     assert!(output.status.success(), "{arguments:?}: {}\n{said}\n{printed}", output.status);
     printed
 }
@@ -48,14 +42,10 @@ fn succeeds(arguments: &[&str]) -> String {
 /// Standard error of a command that must exit with `status`.
 fn fails(arguments: &[&str], status: i32) -> String {
     let output = antiphon(arguments);
-    let (said, printed) = (lossy(&output.stderr), lossy(&output.stdout));
+    let (said, printed) = (text(&output.stderr), text(&output.stdout));
     assert_eq!(output.status.code(), Some(status), "{arguments:?}:\n{said}\n{printed}");
     assert!(!said.contains("panicked"), "{arguments:?}: {said}");
     said
-}
-
-fn lossy(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Plans with runtime sizes: alltoallv and allgatherv, and one that promises nothing.
@@ -236,7 +226,7 @@ fn examples_end_quietly_when_nobody_reads_on() {
         drop(reader);
         let output = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
         let output = output.wait_with_output().unwrap();
-        let said = lossy(&output.stderr);
+        let said = text(&output.stderr);
         assert!(output.status.success() && said.is_empty(), "{name}: {}: {said}", output.status);
     }
 }
@@ -330,14 +320,17 @@ fn a_plan_runs_or_is_refused_as_plan_verify_says() {
         let status = output.status.code().unwrap();
         assert_eq!(json["status"], status);
         assert_eq!(entry["name"], plan.name);
-        let text = lossy(&antiphon(&["plan", "verify", &path]).stdout);
-        assert!(text.starts_with(&format!("{path}: {}", verdict.replace('_', " "))), "{text}");
+        let printed = text(&antiphon(&["plan", "verify", &path]).stdout);
+        assert!(
+            printed.starts_with(&format!("{path}: {}", verdict.replace('_', " "))),
+            "{printed}"
+        );
         // Only what cannot end reaches it.
         let limit = if expected == "refuted" { "3s" } else { "30s" };
         for mode in ["--threads", "--processes"] {
             let run = ["run", &path, mode, "--timeout", limit, "--size", "1K", "-n", "1"];
             let output = antiphon(&run);
-            let said = lossy(&output.stderr);
+            let said = text(&output.stderr);
             let warnings = said.matches("is not proven correct").count();
             match (verdict, status) {
                 ("proven", 0) => assert!(output.status.success() && warnings == 0, "{said}"),
@@ -348,7 +341,7 @@ fn a_plan_runs_or_is_refused_as_plan_verify_says() {
                         assert!(said.contains(word), "{mode}: no `{word}` in:\n{said}");
                     }
                     assert!(!said.contains("made no progress"), "{mode}: it ran:\n{said}");
-                    assert_eq!(lossy(&output.stdout), "", "{mode}");
+                    assert_eq!(text(&output.stdout), "", "{mode}");
                 }
                 ("not_proven", 2) => {
                     assert_eq!(warnings, 1, "{mode}: {said}");
@@ -359,7 +352,7 @@ fn a_plan_runs_or_is_refused_as_plan_verify_says() {
             }
             let mut unverified = run.to_vec();
             unverified.push("--no-verify");
-            let said = lossy(&antiphon(&unverified).stderr);
+            let said = text(&antiphon(&unverified).stderr);
             assert!(!said.contains("proven") && !said.contains("refuted"), "{mode}: {said}");
         }
     }
@@ -410,7 +403,7 @@ fn check_lists_every_fault_with_its_place() {
     let path = save("check", "wrong.json", &plan);
     let output = antiphon(&["plan", "check", &path]);
     assert_eq!(output.status.code(), Some(1));
-    let all = lossy(&output.stdout) + &lossy(&output.stderr);
+    let all = text(&output.stdout) + &text(&output.stderr);
     for place in [
         "gpus[0].threadblocks[0].ops[1]",
         &format!("gpus[1].threadblocks[0].ops[{last}]"),
@@ -541,7 +534,7 @@ fn a_choice_is_explained() {
 fn mistakes_have_a_status_and_a_remedy() {
     let folder = folder("mistakes");
     let garbage = folder.join("garbage.json");
-    std::fs::write(&garbage, &text(&deadlocking())[..200]).unwrap();
+    std::fs::write(&garbage, &json(&deadlocking())[..200]).unwrap();
     let plan =
         save("mistakes", "plan.json", &Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap());
     let cases: [(&[&str], i32, &str); 7] = [

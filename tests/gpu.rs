@@ -1,5 +1,6 @@
 //! The `antiphon` command on a GPU: on the simulated driver, which is none.
 
+use antiphon_tests::harness::text;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -21,10 +22,6 @@ fn antiphon_with(test: &str, arguments: &str, variables: &[(&str, &Path)]) -> Op
             .output()
             .unwrap(),
     )
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[test]

@@ -2,22 +2,16 @@
 
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::plan::model::{Collective, Plan};
-use antiphon::plan::{Style, write};
 use antiphon_tests::Folder;
-use antiphon_tests::harness::plans::deadlocking;
+use antiphon_tests::harness::plans::{deadlocking, json};
+use antiphon_tests::harness::text;
 use serde_json::Value;
 use std::process::Command;
 
 fn save(folder: &Folder, name: &str, plan: &Plan) -> String {
     let path = folder.join(name);
-    let mut bytes = Vec::new();
-    write(plan, Style::Pretty, &mut bytes).unwrap();
-    std::fs::write(&path, bytes).unwrap();
+    std::fs::write(&path, json(plan)).unwrap();
     path.to_str().unwrap().to_owned()
-}
-
-fn lossy(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[test]
@@ -33,7 +27,7 @@ fn an_installed_plan_serves_calls_and_is_measured_beside_what_is_built_in() {
         // Set to nothing is not set.
         command.env("ANTIPHON_TUNING", "").env("ANTIPHON_INSTALLED", "");
         let output = command.envs(variables.iter().copied()).args(arguments).output().unwrap();
-        (output.status.code(), lossy(&output.stdout) + &lossy(&output.stderr))
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
     };
     let (status, said) = run(&["install", "--list"], &[]);
     assert!(status == Some(0) && said.is_empty(), "{said}");

@@ -297,9 +297,7 @@ fn the_plan_must_fit_the_ranks_that_were_started() {
     let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(3)).unwrap();
     let folder = folder("three");
     let path = folder.join("plan.json");
-    let mut bytes = Vec::new();
-    antiphon::plan::write(&plan, antiphon::plan::Style::Compact, &mut bytes).unwrap();
-    std::fs::write(&path, bytes).unwrap();
+    std::fs::write(&path, antiphon_tests::harness::plans::json(&plan)).unwrap();
     let rank = |rank: u32| {
         let local = [("LOCAL_RANK", rank.to_string()), ("LOCAL_WORLD_SIZE", "2".to_owned())];
         [torchrun(rank, 2, 29500), local.to_vec()].concat()

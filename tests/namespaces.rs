@@ -3,8 +3,8 @@
 
 use antiphon::plan::builder::{Block, Channel, Chunks, ProgramBuilder};
 use antiphon::plan::model::{Collective, Plan};
-use antiphon::plan::{Style, write};
 use antiphon_tests::Folder;
+use antiphon_tests::harness::plans::json;
 use antiphon_tests::net::{Finished, Network, Process, Tap, listening_ports, pester, replay, skip};
 use std::net::SocketAddr;
 use std::process::Command;
@@ -201,9 +201,7 @@ fn collectives_without_a_built_in_algorithm_over_hosts_run_from_plans() {
     let folder = Folder::new(std::env::temp_dir(), "antiphon-namespaces").unwrap();
     for plan in [broadcast(), reduce(), sendrecv()] {
         let file = folder.join(&plan.name).with_extension("json");
-        let mut text = Vec::new();
-        write(&plan, Style::Pretty, &mut text).unwrap();
-        std::fs::write(&file, text).unwrap();
+        std::fs::write(&file, json(&plan)).unwrap();
         let before = network.traffic(1);
         let arguments =
             ["run", file.to_str().unwrap(), "--begin", "4K", "--end", "1M", "--factor", "16"];

@@ -6,8 +6,8 @@
 
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::plan::model::Plan;
-use antiphon::plan::{Style, write};
 use antiphon_tests::harness::entries;
+use antiphon_tests::harness::plans::json;
 use antiphon_tests::vm::{Host, Image, Missing, Run, check, rdma_plugin};
 use std::path::Path;
 
@@ -197,9 +197,7 @@ fn image(host: &Host, plans: &[Planned]) -> Result<Image, Missing> {
     image.program(&plugin, "/bin/antiphon-wires/libantiphon_wire_rdma.so")?;
     image.file(Path::new(FUNCTIONS_FILE), FUNCTIONS.as_bytes());
     for planned in plans {
-        let mut text = Vec::new();
-        write(&planned.plan, Style::Compact, &mut text).expect("memory takes everything");
-        image.file(Path::new(&planned.file()), &text);
+        image.file(Path::new(&planned.file()), &json(&planned.plan));
     }
     Ok(image)
 }

@@ -1,15 +1,12 @@
 //! `antiphon tune` from outside: what it measures, and what its table is for.
 
 use antiphon_tests::Folder;
+use antiphon_tests::harness::text;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
-
-fn lossy(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 #[test]
 fn what_was_measured_stays_and_decides() {
@@ -19,7 +16,7 @@ fn what_was_measured_stays_and_decides() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
         command.env("ANTIPHON_CACHE_DIR", &cache).arg("tune").args(options);
         let output = command.args(["--time", "1ms"]).output().unwrap();
-        (output.status.code(), lossy(&output.stdout) + &lossy(&output.stderr))
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
     };
     let table = cache.join("tuning.json");
     let read = || -> Value { serde_json::from_slice(&std::fs::read(&table).unwrap()).unwrap() };
@@ -74,7 +71,7 @@ fn what_was_measured_stays_and_decides() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
         command.env("ANTIPHON_TUNING", tuning).args(["explain", collective, "--ranks", "2"]);
         let output = command.args(["--size", "64", "--json"]).output().unwrap();
-        assert!(output.status.success(), "{}", lossy(&output.stderr));
+        assert!(output.status.success(), "{}", text(&output.stderr));
         serde_json::from_slice::<Value>(&output.stdout).unwrap()
     };
     let explain = |tuning: &Path| explain_of("allreduce", tuning);
@@ -118,7 +115,7 @@ fn one_tuning_at_a_time_writes_a_table() {
     };
     let further = |table: &str| {
         let output = tune(table, "1ms").args(["allgather", "--size", "64"]).output().unwrap();
-        (output.status.code(), lossy(&output.stdout) + &lossy(&output.stderr))
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
     };
     let mut first = tune("one.json", "600s").stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(first.stdout.take().unwrap()).lines();
@@ -182,7 +179,7 @@ fn a_warning_says_when_and_in_which_process() {
         .env_remove("ANTIPHON_LOG");
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = child.id().to_string();
-    let said = lossy(&child.wait_with_output().unwrap().stderr);
+    let said = text(&child.wait_with_output().unwrap().stderr);
     let line = said.lines().find(|line| line.contains("cannot read a tuning table"));
     let words: Vec<&str> = line.unwrap_or_else(|| panic!("{said}")).splitn(5, ' ').collect();
     let form = words[0].replace(|c: char| c.is_ascii_digit(), "0");

@@ -12,6 +12,7 @@ use antiphon::plan::program::{Area, CallSizes, Layout};
 use antiphon::plan::schedule::{Actor, Case, Moment, Schedule, Touch};
 use antiphon::plan::simulate::{Topology, simulate};
 use antiphon::plan::verify::{About, Fault, Note, Refutation, Report, Verdict, Waiter};
+use antiphon_tests::harness::text;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -68,7 +69,7 @@ fn click_through(browser: &str, name: &str, page: &str) -> (Vec<String>, f64) {
         .unwrap();
     // What the browser kept for itself is of no use to anyone.
     let _ = std::fs::remove_dir_all(&profile);
-    let (dom, said) = (lossy(&output.stdout), lossy(&output.stderr));
+    let (dom, said) = (text(&output.stdout), text(&output.stderr));
     let found = dom
         .split_once(r#"<pre id="selftest">"#)
         .and_then(|(_, rest)| rest.split_once("</pre>").map(|(text, _)| text));
@@ -81,10 +82,6 @@ fn click_through(browser: &str, name: &str, page: &str) -> (Vec<String>, f64) {
     assert!(checks.len() > 12, "{name}: only {} checks ran", checks.len());
     let failed = checks.iter().filter(|check| check[1] != true).map(Value::to_string);
     (failed.collect(), outcome["frame"].as_f64().unwrap())
-}
-
-fn lossy(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn passes(name: &str, page: &str) -> Option<f64> {

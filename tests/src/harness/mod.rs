@@ -27,6 +27,11 @@ pub fn options() -> Options {
     Options::default().with_timeout(Some(Duration::from_secs(30)))
 }
 
+/// What a program said.
+pub fn text(said: &[u8]) -> String {
+    String::from_utf8_lossy(said).into_owned()
+}
+
 /// Runs `work` as every rank of a new communicator, each on a thread of its own; the results in rank order.
 ///
 /// # Errors

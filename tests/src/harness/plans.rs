@@ -31,6 +31,16 @@ pub struct Entry {
     pub settled: bool,
 }
 
+/// A plan's file.
+///
+/// # Panics
+/// If it has no such form.
+pub fn json(plan: &Plan) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    plan::write(plan, plan::Style::Pretty, &mut bytes).expect("memory takes everything");
+    bytes
+}
+
 /// A plan that waits for ever: an allreduce of two ranks, one of which signals nothing.
 ///
 /// # Panics

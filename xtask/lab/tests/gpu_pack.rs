@@ -1,15 +1,12 @@
 //! `cargo xtask gpu-pack`: that a folder is packed, and that its script runs in a bare environment, on the simulated driver, which
 //! is no GPU.
 
+use antiphon_tests::harness::text;
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 fn passed(output: &Output) -> String {
     let (printed, said) = (text(&output.stdout), text(&output.stderr));
