@@ -33,6 +33,18 @@ pub(super) enum Pair {
     Failed(ExecutorError),
 }
 
+impl Pair {
+    /// The pair's communicator, if it is broken. Those of a `whole` that is broken break with it, though some may have yet to hear of it.
+    fn broken(&self, whole: bool) -> Option<&Communicator> {
+        match self {
+            Pair::Formed(pair) if whole || pair.communicator().shared.failed() => {
+                Some(pair.communicator())
+            }
+            _ => None,
+        }
+    }
+}
+
 impl std::fmt::Debug for Pair {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -229,23 +241,20 @@ impl Communicator {
         }
     }
 
-    /// The same without waiting: whether that is so.
+    /// The same without waiting: whether that is so. The pairs stay where they are, for whoever polls must not be the last to hold one.
     pub(crate) fn has_settled(&self) -> bool {
-        self.all_broken().iter().all(|one| one.shared.is_settled())
+        let whole = self.shared.failed();
+        let pairs = lock(&self.shared.queues.pairs);
+        let mut broken = pairs.values().filter_map(|pair| pair.broken(whole));
+        broken.all(|one| one.shared.is_settled()) && (!whole || self.shared.is_settled())
     }
 
     /// The communicators of pairs that are broken, and this one if it is.
     fn all_broken(&self) -> Vec<Communicator> {
         let whole = self.shared.failed();
-        let broken = |pair: &Pair| match pair {
-            // Those of a broken communicator break with it, though some may have yet to hear of it.
-            Pair::Formed(pair) if whole || pair.communicator().shared.failed() => {
-                Some(pair.communicator().clone())
-            }
-            _ => None,
-        };
         let pairs = lock(&self.shared.queues.pairs);
-        pairs.values().filter_map(broken).chain(whole.then(|| self.clone())).collect()
+        let broken = pairs.values().filter_map(|pair| pair.broken(whole));
+        broken.chain(whole.then_some(self)).cloned().collect()
     }
 }
 

@@ -77,8 +77,7 @@ impl Gpu {
 
     /// After a stop: has launches that begin from now on leave at once, which is so a moment later.
     fn close(&self) {
-        let closed = |context| self.closer.close(context, &self.upload, &self.peers);
-        self.contexts().iter().for_each(closed);
+        self.closer.close(&self.contexts(), &self.upload, &self.peers);
     }
 
     /// After a stop: whether a launch of this rank may still use buffers.

@@ -204,7 +204,8 @@ unsafe fn launch_merged(members: &[&Member<'_>]) -> Result<bool, ExecutorError> 
         }
     }
     let launching = members[0].gpu.underway.launching();
-    for member in members {
+    for (member, recent) in members.iter().zip(&recent) {
+        recent.context.note_use();
         member.shared.check()?;
     }
     // Nothing is refused from here on, so that either all are launched or none.

@@ -519,6 +519,8 @@ impl Drop for Gpu {
             std::thread::sleep(PAUSE);
         }
         if self.is_over() {
+            // Its thread holds contexts, whose memory goes with the others'.
+            self.closer.finish();
             // Of the device's graphs, whoever launched them: other communicators may have launches under way.
             let abandoned = self.device.take_abandoned();
             if !abandoned.is_empty() {

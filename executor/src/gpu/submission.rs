@@ -107,6 +107,7 @@ impl Gpu {
         }
         let launching = self.underway.launching();
         // Its making may have taken as long as the time limit, and its context may have come too late to be closed after a failure.
+        recent.context.note_use();
         shared.check()?;
         let number = self.number(shared, recent, call, ready.recorded);
         let launch = self.kernel_parameter(shared, recent, &ready, number);
