@@ -8,8 +8,9 @@ use antiphon::executor::{Call, Communicator, Executor, ExecutorError, KernelForm
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, Plan};
 use antiphon_tests::recorder::Recorder;
-use std::sync::{Arc, Barrier};
-use std::time::Instant;
+use antiphon_tests::until_within;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const ELEMENTS: usize = 64;
 const BYTES: u64 = ELEMENTS as u64 * 4;
@@ -71,9 +72,15 @@ impl Caller {
 /// Rank 0's launch is behind one of another communicator, which waits until rank 1 has aborted the launch's own. Rank 1's buffers are
 /// its caller's by then.
 fn changes_nothing(kernels: KernelForm, recorder: Option<&Recorder>) {
-    let (is_held, is_over) = (Barrier::new(2), Barrier::new(2));
+    // Rank 0 says so, and waits for nobody: a rank that panics keeps the other one no longer than limits do.
+    let (is_held, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let says = |flag: &AtomicBool| flag.store(true, Ordering::Release);
+    let until_said = |flag: &AtomicBool, what: &str| {
+        until_within(PATIENCE, what, || flag.load(Ordering::Acquire));
+    };
+    let filled = |value: u32| vec![value; ELEMENTS];
     let options = options().with_verification(false).with_kernels(kernels);
-    on_threads(2, &options, |rank| {
+    let found = on_threads(2, &options, |rank| {
         let (own, stream) = match recorder {
             Some(recorder) => recorder.adopt(rank.device()),
             None => (0, rank.stream().unwrap()),
@@ -82,7 +89,6 @@ fn changes_nothing(kernels: KernelForm, recorder: Option<&Recorder>) {
         let beside = rank.stream().unwrap();
         let [caller, gate] = [(&rank, overwrites()), (&other, waits())]
             .map(|(rank, plan)| Caller::new(rank, &plan, &stream));
-        let filled = |value: u32| vec![value; ELEMENTS];
         let output = || read(&beside, caller.output.address().cast_const(), ELEMENTS);
         write(&beside, caller.input.address(), &filled(rank.rank()));
         for caller in [&caller, &gate] {
@@ -93,39 +99,40 @@ fn changes_nothing(kernels: KernelForm, recorder: Option<&Recorder>) {
         let graph = recorder.map(|recorder| recorder.record_on_thread(own, || caller.execute()));
         write(&beside, caller.output.address(), &filled(7));
         rank.barrier().unwrap();
-        if rank.rank() == 0 {
+        let found = if rank.rank() == 0 {
             gate.execute();
             match recorder.zip(graph) {
                 Some((recorder, graph)) => recorder.replay(graph, own),
                 None => caller.execute(),
             }
-            is_held.wait();
+            says(&is_held);
             let ended = caller.synchronize();
-            assert!(matches!(ended, Err(ExecutorError::Aborted { by: 1, .. })), "{ended:?}");
-            is_over.wait();
+            says(&is_over);
+            (ended, output())
         } else {
             match recorder.zip(graph) {
                 Some((recorder, graph)) => recorder.replay(graph, own),
                 None => caller.execute(),
             }
-            let began = Instant::now();
-            while output() != filled(1) {
-                assert!(began.elapsed() < PATIENCE, "the launch does not begin");
-                std::thread::yield_now();
-            }
-            is_held.wait();
+            until_within(PATIENCE, "the launch to begin", || output() == filled(1));
+            until_said(&is_held, "rank 0's launch to be in its stream");
             rank.abort("enough");
-            assert!(caller.synchronize().is_err(), "a launch that was ended is not complete");
+            let ended = caller.synchronize();
             write(&beside, caller.output.address(), &filled(9));
             gate.execute();
-            is_over.wait();
-            assert_eq!(output(), filled(9), "rank 0 has written there");
-        }
+            until_said(&is_over, "rank 0's launch to be over");
+            (ended, output())
+        };
         gate.synchronize().unwrap();
         if let Some((recorder, graph)) = recorder.zip(graph) {
             recorder.destroy(graph);
         }
+        found
     });
+    let [(held, _), (ended, output)] = &found[..] else { unreachable!("there are two ranks") };
+    assert!(matches!(held, Err(ExecutorError::Aborted { by: 1, .. })), "{held:?}");
+    assert!(ended.is_err(), "a launch that was ended is not complete");
+    assert_eq!(output, &filled(9), "rank 0 has written there");
 }
 
 #[test]
