@@ -45,13 +45,17 @@ def process(command, folder, environment):
 def outcomes(world, command, folder, python=sys.executable, start=process, **more):
     """The status of each process of a Python command line, one for each rank, and what it prints to each of its two outputs."""
     at = place()
-    ranks = [start([python, *command], folder, environment(rank, world, at, **more)) for rank in range(world)]
+    ranks = []
     try:
+        for rank in range(world):
+            ranks.append(start([python, *command], folder, environment(rank, world, at, **more)))
         said = [rank.communicate(timeout=LIMIT) for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
-            rank.wait()
+        # Only now: a wait may raise.
+        for rank in ranks:
+            rank.wait(LIMIT)
     return [(rank.returncode, *texts) for rank, texts in zip(ranks, said)]
 
 

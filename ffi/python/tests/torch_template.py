@@ -4,6 +4,7 @@
 folder and environment, and the files of its two outputs; or of a process to wait for. It answers with a number.
 """
 
+import contextlib
 import json
 import os
 import select
@@ -11,6 +12,10 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+
+if __name__ != "__main__":
+    # The template itself has no package.
+    import ranks
 
 
 class Template:
@@ -30,17 +35,27 @@ class Template:
         return Forked(self, words, folder, environment)
 
     def ask(self, **request):
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError as error:
+            raise self.ended() from error
 
     def answer(self, limit=None):
         """The answer to the oldest request; `subprocess.TimeoutExpired` if it takes longer than `limit` seconds."""
         if not select.select([self.process.stdout], [], [], limit)[0]:
             raise subprocess.TimeoutExpired("a forked process", limit)
-        return int(self.process.stdout.readline())
+        if not (line := self.process.stdout.readline()):
+            raise self.ended()
+        return int(line)
+
+    def ended(self):
+        """What to raise when the template is gone."""
+        return RuntimeError(f"the process that forks others has ended, with status {self.process.wait()}")
 
     def close(self):
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.process.wait()
         self.process.stdout.close()
 
@@ -59,7 +74,7 @@ class Forked:
             output.touch()
         outputs = [str(output) for output in self.outputs]
         template.ask(words=words, folder=str(folder), environment=environment, outputs=outputs)
-        self.pid = template.answer()
+        self.pid = template.answer(ranks.LIMIT)
 
     def communicate(self, timeout=None):
         self.wait(timeout)
@@ -67,7 +82,9 @@ class Forked:
 
     def kill(self):
         if self.returncode is None:
-            os.kill(self.pid, signal.SIGKILL)
+            # It may be over, and nobody has asked yet.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
     def wait(self, timeout=None):
         if not self.waited:

@@ -193,7 +193,7 @@ pub(super) const STEPS: &[Step] = &[
         environment: &[SIDE_BY_SIDE],
         needs: &[VERBS],
     },
-    // Of the parts of the step behind it.
+    // With the features of the next step, which then builds little again.
     Step {
         name: "build the RDMA wire into the executor",
         program: Program::Cargo,
@@ -380,7 +380,7 @@ pub(super) const STEPS: &[Step] = &[
         program: Program::Python("pytest"),
         arguments: &["-q", "ffi/python/tests/test_torch.py"],
         environment: &[("ANTIPHON_NEEDS_TORCH", "1"), ("ANTIPHON_TORCH_PYTHON", "{torch}/python")],
-        needs: &[VENV, TORCH],
+        needs: &[VENV, PYTHON, TORCH],
     },
     Step {
         name: "run the example in Python",
