@@ -171,9 +171,12 @@ impl Link {
     }
 
     fn flush(&self, sending: &mut Sending) {
+        let before = sending.out.sent();
         let flushed = sending.out.flush(&self.socket);
         let refused = matches!(flushed, Ok(Flushed::Refused(_)));
-        sending.refused = refused.then(|| Refused::again(sending.refused));
+        // If something has left it is refused anew.
+        let earlier = sending.refused.filter(|_| sending.out.sent() == before);
+        sending.refused = refused.then(|| Refused::again(earlier));
         match (flushed, sending.refused) {
             (Ok(Flushed::Refused(errno)), Some(Refused { since, pause })) => {
                 if self.limit.get().is_some_and(|&limit| since.elapsed() >= limit) {

@@ -165,6 +165,7 @@ pub(crate) enum Flushed {
 #[derive(Default)]
 pub(crate) struct Outbound {
     queue: VecDeque<Leaving>,
+    sent: u64,
 }
 
 impl Outbound {
@@ -176,6 +177,11 @@ impl Outbound {
         self.queue.is_empty()
     }
 
+    /// How many bytes have left.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
     /// Writes as far as the kernel takes it.
     pub fn flush(&mut self, socket: &OwnedFd) -> Result<Flushed, Errno> {
         while let Some(first) = self.queue.front_mut() {
@@ -184,6 +190,7 @@ impl Outbound {
             match send(socket, [header, payload], &first.frame.descriptors) {
                 Ok(sent) => {
                     first.sent += sent;
+                    self.sent += sent as u64;
                     // They left with the first byte; what the peer has now are duplicates.
                     first.frame.descriptors.clear();
                 }
