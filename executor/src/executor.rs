@@ -158,7 +158,13 @@ impl<'a> Call<'a> {
     /// Whether buffers that share memory do so as calls in place have it.
     pub(crate) fn is_in_place(&self, rank: u32) -> bool {
         let behind = (self.output.addr() as u64).wrapping_sub(self.input.addr() as u64);
-        self.plan.layout().lies_in_place(rank, [self.input_bytes, self.output_bytes], behind)
+        let sizes = CallSizes {
+            input: self.input_bytes,
+            output: self.output_bytes,
+            element: self.dtype.size() as u64,
+            strict: false,
+        };
+        self.plan.layout().lies_in_place(rank, sizes, behind)
     }
 
     /// Whether one of the buffers is nowhere.
@@ -242,7 +248,11 @@ impl Executor {
         self.loaded(plan).map(|loaded| Arc::new(loaded.installed_as(name)))
     }
 
-    fn loaded(&self, plan: &Plan) -> Result<LoadedPlan, ExecutorError> {
+    /// Loads a plan; its errors do not name the communicator.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub(crate) fn loaded(&self, plan: &Plan) -> Result<LoadedPlan, ExecutorError> {
         let loaded = LoadedPlan::new(plan)?;
         self.fits(&loaded)?;
         let shared = &self.communicator.shared;

@@ -478,7 +478,7 @@ fn buffers_that_share_bytes_do_so_as_calls_in_place_or_are_refused() {
             program.block(1).copy(program.input(1).chunk(0), program.output(1).chunk(0));
             executor.load(&program.build().unwrap()).unwrap()
         };
-        let [equal, gathers, scatters] = [copy(1, 1), copy(1, 2), copy(2, 1)];
+        let [equal, gathers, scatters, halves] = [copy(1, 1), copy(1, 2), copy(2, 1), copy(2, 4)];
         for (loaded, (input, sent), (output, received), fine) in [
             (&equal, (0, 16), (16, 16), true),
             (&equal, (16, 16), (0, 16), true),
@@ -486,6 +486,9 @@ fn buffers_that_share_bytes_do_so_as_calls_in_place_or_are_refused() {
             // Rank 1 has the second block.
             (&gathers, (16, 16), (0, 32), true),
             (&scatters, (0, 32), (16, 16), true),
+            (&halves, (16, 16), (0, 32), true),
+            // An element and a half a chunk: the second chunks are shorter, and chunks of the output begin elsewhere.
+            (&halves, (12, 12), (0, 24), false),
             (&equal, (0, 16), (4, 16), false),
             (&equal, (4, 16), (0, 16), false),
             // At all sizes in place that are proven, the first chunks lie on each other.

@@ -129,13 +129,12 @@ impl Layout {
         })
     }
 
-    /// Whether a rank's input and output of these many bytes, of which the output begins so many bytes behind the input (modulo
+    /// Whether a rank's input and output of these sizes, of which the output begins so many bytes behind the input (modulo
     /// 2^64), lie as those of calls in place do, which is what is proven of such calls.
-    pub fn lies_in_place(&self, rank: u32, [input, output]: [u64; 2], behind: u64) -> bool {
-        let sizes = CallSizes { input, output, element: 1, strict: false };
+    pub fn lies_in_place(&self, rank: u32, sizes: CallSizes, behind: u64) -> bool {
         let places = Case { sizes, in_place: true, launches: 1 }.places(rank);
         behind == places.output.wrapping_sub(places.input)
-            && self.geometry.rules.keep_chunks(&self.collective, rank, [input, output])
+            && self.geometry.rules.keep_chunks(&self.collective, rank, sizes)
     }
 }
 

@@ -204,12 +204,8 @@ impl SizeRules {
     /// Whether a rank's input and output, which are those of a call in place, have the same chunks in common as at all other such
     /// sizes. Where nothing ties the one size to the other, they have if they are to each other as the plan's numbers of chunks
     /// are: a shorter one would be taken for a block of the longer one, and lie on other chunks of it.
-    pub(super) fn keep_chunks(
-        &self,
-        collective: &Collective,
-        rank: u32,
-        [input, output]: [u64; 2],
-    ) -> bool {
+    pub(super) fn keep_chunks(&self, collective: &Collective, rank: u32, sizes: CallSizes) -> bool {
+        let CallSizes { input, output, element, .. } = sizes;
         let shape = self.shape_of.get(rank as usize).map(|&shape| self.shapes[shape as usize]);
         let [inputs, outputs] = shape.map_or([0; 2], |shape| shape.chunks);
         if ties(collective) || inputs == 0 || outputs == 0 {
@@ -217,7 +213,8 @@ impl SizeRules {
         }
         let proportional =
             u128::from(input) * u128::from(outputs) == u128::from(output) * u128::from(inputs);
-        proportional && (inputs == outputs || input.is_multiple_of(inputs))
+        let whole = |bytes: u64| matches!(bytes.checked_rem(element), Some(0));
+        proportional && (inputs == outputs || input.is_multiple_of(inputs) && whole(input / inputs))
     }
 
     /// What strides and slices of groups are multiples of, for elements of this many bytes.
