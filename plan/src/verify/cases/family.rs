@@ -160,17 +160,17 @@ impl<'a> Family<'a> {
         } else {
             strides.extend(slices.iter().map(|&units| self.at(units).0));
         }
-        // Empty buffers end waits for packets and for launches, which may have kept blocks that contend apart, and pipelines do
-        // nothing. They come last: what plans compute shows at the first size.
-        if (contended || has_loops) && self.zero() {
-            strides.push(Stride { units: 0, unit: self.unit, element: 1 });
-        }
         if strides.len() > MOST_GRIDS {
             cases.doubts.push(format!(
                 "{} sizes differ in how accesses meet, and no more than {MOST_GRIDS} were looked at",
                 strides.len()
             ));
             strides.truncate(MOST_GRIDS);
+        }
+        // Empty buffers end waits for packets and for launches, which may have kept blocks that contend apart, and pipelines do
+        // nothing. They come last: what plans compute shows at the first size.
+        if (contended || has_loops) && self.zero() {
+            strides.push(Stride { units: 0, unit: self.unit, element: 1 });
         }
         for at in strides {
             match self.grid(at, has_loops || sliced) {
