@@ -191,7 +191,7 @@ impl Collectives {
         }
         let plan = meeting(&name, &nodes(&*self.communicator().shared.bootstrap)?);
         let plan = plan.map_err(crate::selection::SelectionError::Build)?;
-        let plan = self.executor().load(&plan)?;
+        let plan = self.executor().loaded(&plan).map(Arc::new)?;
         let mut meetings = lock(&self.0.meetings);
         if meetings.len() >= MOST_MEETINGS {
             // Most of these belong to code that is not registered any more; those still needed are loaded again.

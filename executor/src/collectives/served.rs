@@ -247,7 +247,7 @@ impl Service {
                 Candidate::Installed(plan) => {
                     match self.registered(executor, plan, Some(plan.name())) {
                         // As any rank finds that has the plan, and all have it.
-                        Err(error) if matches!(error.cause(), ExecutorError::Refuted { .. }) => {
+                        Err(error @ ExecutorError::Refuted { .. }) => {
                             self.leave_out(executor.communicator(), plan, &error);
                         }
                         served => break served.map_err(|error| error.of_installed(plan.name()))?,
@@ -301,11 +301,11 @@ impl Service {
         }
         // Each rank has its buffers as it likes, so the plan must be right either way.
         if let Some(other) = plan.other_place() {
-            executor.load(&other)?;
+            executor.loaded(&other)?;
         }
         let loaded = match installed_as {
             Some(name) => executor.load_installed(plan.plan(), name)?,
-            None => executor.load(plan.plan())?,
+            None => executor.loaded(plan.plan()).map(Arc::new)?,
         };
         Ok(Served::Plan(Arc::clone(lock(&self.registered).entry(key).or_insert(loaded))))
     }
