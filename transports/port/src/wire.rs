@@ -336,7 +336,8 @@ pub trait Link: Send + Sync + fmt::Debug {
     }
 
     /// How far writes have come, to the peer and from it, in whatever steps the wire knows of: a number that changes while bytes of
-    /// them move, also of one that takes long, and that signals leave as it is.
+    /// them move, also of one that takes long, and that signals behind the last write leave as it is. A wire need not know what comes
+    /// from the peer, nor anything: then the number stays, and ranks that wait for who only receives hear nothing of a long write.
     fn carried(&self) -> u64 {
         0
     }

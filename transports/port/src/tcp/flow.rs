@@ -214,7 +214,7 @@ impl Flow {
         self.receiver.acknowledged()
     }
 
-    /// Bytes of writes that were sent or have come.
+    /// Bytes of writes that were sent, but for those of small ones, or have come.
     pub fn carried(&self) -> u64 {
         self.sender.carried() + self.receiver.carried()
     }
