@@ -406,7 +406,7 @@ impl Executor {
     /// # Errors
     /// What the driver reports. Errors of launches come from [`synchronize`](Self::synchronize).
     pub fn query(&self, stream: &Arc<dyn Stream>) -> Result<bool, ExecutorError> {
-        let is_over = stream.query().map_err(own_error)?;
+        let is_over = stream.query().map_err(|error| self.names(own_error(error)))?;
         let is_on_device = self.communicator.shared.gpu.is_some();
         Ok(is_over && (!is_on_device || self.communicator.has_settled()))
     }

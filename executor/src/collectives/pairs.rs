@@ -115,7 +115,7 @@ impl Communicator {
         if self.shared.gpu.is_none() {
             return;
         }
-        let weak = Arc::downgrade(&self.shared);
+        let (weak, whose) = (Arc::downgrade(&self.shared), self.shared.whose.clone());
         self.invitations().accept_by(move |way| {
             if weak.strong_count() == 0 {
                 return false;
@@ -128,8 +128,13 @@ impl Communicator {
             };
             // Not on the control thread, which must never drop the last handle of the communicator.
             let thread = std::thread::Builder::new().name("antiphon-pair".to_owned());
-            let spawned = thread.spawn(join);
-            spawned.inspect_err(|e| log::warn!("rank {} waits for a pair: {e}", way.peer)).is_ok()
+            let spawned = thread.spawn(join).inspect_err(|error| {
+                log::warn!(
+                    "{}",
+                    whose.says(format_args!("rank {} waits for a pair: {error}", way.peer))
+                );
+            });
+            spawned.is_ok()
         });
     }
 

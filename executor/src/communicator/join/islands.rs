@@ -84,7 +84,7 @@ impl Probed {
         let nodes = islands(&homes, |one, other| apart.contains(&(one.min(other), one.max(other))));
         if let (0, Some(&(one, other))) = (join.bootstrap.rank(), apart.first()) {
             let ranks = [one, other].map(|rank| (rank, &greetings[rank as usize].device));
-            warn(&Gap::Access.between(ranks));
+            warn(&join.whose, &Gap::Access.between(ranks));
         }
         let all: Vec<u32> = (0..world).collect();
         let (began_in, whole) = (Arc::clone(&join.bootstrap), Arc::<OnceLock<_>>::default());
@@ -112,11 +112,11 @@ impl Parted {
 }
 
 /// Has rank 0 warn, once in this process, that ranks of one node count as on different ones, which is slower.
-fn warn(apart: &str) {
+fn warn(whose: &Whose, apart: &str) {
     static WARNED: Once = Once::new();
     WARNED.call_once(|| {
         log::warn!(
-            "rank 0: {apart}: they count as on different nodes, and what goes between them goes over a wire, by way of the host's memory"
+            "{whose}: {apart}: they count as on different nodes, and what goes between them goes over a wire, by way of the host's memory"
         );
     });
 }
