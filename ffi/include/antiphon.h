@@ -333,7 +333,7 @@ enum antiphon_log_level
      */
     ANTIPHON_LOG_LEVEL_DEBUG = 4,
     /**
-     * More than that; the library itself logs nothing there today.
+     * More than that; the library itself logs nothing there.
      */
     ANTIPHON_LOG_LEVEL_TRACE = 5,
 };
@@ -476,11 +476,11 @@ typedef struct antiphon_config {
 } antiphon_config;
 
 /**
- * Takes a line of the log: its level, an antiphon_log_level, and its text, which is UTF-8, has no line's end and names neither time
- * nor process. The text lives until the function returns. The function is called on the thread that has something to say, be it the
- * program's or one of the library's, and on several at the same time; often while others wait for that thread. So it must return
- * soon, must not wait for another thread that calls this library, and must not call this library; and it must let no exception out
- * (see antiphon::guarded in antiphon.hpp).
+ * Takes a line of the log: its level, an antiphon_log_level, and its text, which is UTF-8, has no control characters (a line's end
+ * is `\n`, in two characters) and names neither time nor process. The text lives until the function returns. The function is called
+ * on the thread that has something to say, be it the program's or one of the library's, and on several at the same time; often while
+ * others wait for that thread. So it must return soon, must not wait for another thread that calls this library, and must not call
+ * this library, but for antiphon_set_logger; and it must let no exception out (see antiphon::guarded in antiphon.hpp).
  */
 typedef void (*antiphon_log_function)(void *context, int32_t level, const char *text);
 
@@ -1429,8 +1429,8 @@ antiphon_result antiphon_group_cancel(void);
 
 /**
  * Makes a queue and has it take the lines of this process's log, in place of what took them before, as antiphon_set_logger does with
- * a function. Up to `most` lines wait, 1 or more; when there are as many, further ones are dropped, and a line says how many. What
- * takes its place ends the queue: antiphon_set_logger, with null too, or another queue.
+ * a function. Up to `most` lines wait, 1 or more; when there are as many, further ones are dropped, and a line beside those that
+ * wait says how many. What takes its place ends the queue: antiphon_set_logger, with null too, or another queue.
  *
  * Any thread may call it at any time. It fails as antiphon_set_logger does.
  *
@@ -1473,8 +1473,12 @@ antiphon_result antiphon_log_queue_destroy(struct antiphon_log_queue *queue);
  *
  * A line that another thread has begun to say may still go to the previous function. `destroy` is called with the context, once,
  * when the function is replaced and takes no line any more: before this function returns, or on the thread of the last such line.
- * If `take` is null, `destroy` is called at once; it is not called if this function fails. In a process that is forked later, lines
- * go to standard error. It fails with ANTIPHON_RESULT_UNSUPPORTED in a program in Rust that has a logger of its own.
+ * If `take` is null, `destroy` is called at once; it is not called if this function fails. It fails with
+ * ANTIPHON_RESULT_UNSUPPORTED in a program in Rust that has a logger of its own.
+ *
+ * In a process that is forked later, lines go to standard error until it sets a logger itself; the context stays the parent's, and
+ * `destroy` is not called for it there. When the process ends, the context is not destroyed, and threads of the library may log while
+ * static objects are destroyed: set null first if the function uses any.
  *
  * Any thread may call it at any time, and the function itself may, too.
  *

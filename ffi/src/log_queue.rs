@@ -95,8 +95,8 @@ impl Drop for Feed {
 }
 
 /// Makes a queue and has it take the lines of this process's log, in place of what took them before, as antiphon_set_logger does with
-/// a function. Up to `most` lines wait, 1 or more; when there are as many, further ones are dropped, and a line says how many. What
-/// takes its place ends the queue: antiphon_set_logger, with null too, or another queue.
+/// a function. Up to `most` lines wait, 1 or more; when there are as many, further ones are dropped, and a line beside those that
+/// wait says how many. What takes its place ends the queue: antiphon_set_logger, with null too, or another queue.
 ///
 /// Any thread may call it at any time. It fails as antiphon_set_logger does.
 ///

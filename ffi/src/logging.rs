@@ -26,7 +26,7 @@ pub enum antiphon_log_level {
     Info = 3,
     /// What was done, and why nothing else was.
     Debug = 4,
-    /// More than that; the library itself logs nothing there today.
+    /// More than that; the library itself logs nothing there.
     Trace = 5,
 }
 
@@ -42,11 +42,11 @@ impl antiphon_log_level {
     }
 }
 
-/// Takes a line of the log: its level, an antiphon_log_level, and its text, which is UTF-8, has no line's end and names neither time
-/// nor process. The text lives until the function returns. The function is called on the thread that has something to say, be it the
-/// program's or one of the library's, and on several at the same time; often while others wait for that thread. So it must return
-/// soon, must not wait for another thread that calls this library, and must not call this library; and it must let no exception out
-/// (see antiphon::guarded in antiphon.hpp).
+/// Takes a line of the log: its level, an antiphon_log_level, and its text, which is UTF-8, has no control characters (a line's end
+/// is `\n`, in two characters) and names neither time nor process. The text lives until the function returns. The function is called
+/// on the thread that has something to say, be it the program's or one of the library's, and on several at the same time; often while
+/// others wait for that thread. So it must return soon, must not wait for another thread that calls this library, and must not call
+/// this library, but for antiphon_set_logger; and it must let no exception out (see antiphon::guarded in antiphon.hpp).
 pub type antiphon_log_function =
     Option<unsafe extern "C" fn(context: *mut c_void, level: i32, text: *const c_char)>;
 
@@ -60,9 +60,15 @@ pub(crate) enum Taker {
 }
 
 /// What takes lines, and the process that has it: whatever takes them from there, such as a thread, a forked process does not have.
-type Current = Option<(Arc<Taker>, u32)>;
+/// What its parent has stays here before its own, since it must not be destroyed there: the parent's locks may be held for ever.
+type Takers = Vec<(Arc<Taker>, u32)>;
 
-static CURRENT: RwLock<Current> = RwLock::new(None);
+static TAKERS: RwLock<Takers> = RwLock::new(Vec::new());
+
+/// What takes this process's lines.
+fn own(takers: &Takers) -> Option<&Arc<Taker>> {
+    takers.last().filter(|(_, pid)| *pid == std::process::id()).map(|(taker, _)| taker)
+}
 
 thread_local! {
     /// Whether this thread is in a function that takes a line.
@@ -78,8 +84,13 @@ impl Log for Lines {
     }
 
     fn log(&self, record: &Record<'_>) {
-        if self.0.matches(record) && !given(record.level(), || record.args().to_string()) {
-            self.0.log(record);
+        if !self.0.matches(record) {
+            return;
+        }
+        let text = on_one_line(&record.args().to_string());
+        if !given(record.level(), &text) {
+            let metadata = record.metadata().clone();
+            self.0.log(&Record::builder().metadata(metadata).args(format_args!("{text}")).build());
         }
     }
 
@@ -88,25 +99,34 @@ impl Log for Lines {
     }
 }
 
+/// A text with escapes in the place of control characters, such as a panic or the reason of an abort may have.
+fn on_one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() {
+            line.extend(letter.escape_default());
+        } else {
+            line.push(letter);
+        }
+    }
+    line
+}
+
 /// Gives a line to the program's function, if it has one that can take it now: not where that function is what logs.
-fn given(level: Level, text: impl FnOnce() -> String) -> bool {
+fn given(level: Level, text: &str) -> bool {
     // Called without the lock: the function may take long, and be replaced meanwhile.
-    let current = CURRENT.read().unwrap_or_else(PoisonError::into_inner).clone();
-    let Some((taker, _)) = current.filter(|(_, pid)| *pid == std::process::id()) else {
-        return false;
-    };
-    let text = text().replace('\0', "");
+    let current = own(&TAKERS.read().unwrap_or_else(PoisonError::into_inner)).cloned();
+    let Some(taker) = current else { return false };
     let level = antiphon_log_level::of(level) as i32;
     let (take, context) = match &*taker {
         Taker::Queue(feed) => {
-            feed.put(level, text);
+            feed.put(level, text.to_owned());
             return true;
         }
         Taker::Function { take, context } => (take, context),
     };
     let Ok(text) = CString::new(text) else { return false };
-    // Late in the life of a thread it is not known any more.
-    if TAKES.try_with(|takes| takes.replace(true)).unwrap_or(true) {
+    if TAKES.replace(true) {
         return false;
     }
     // SAFETY: whoever set the function vouches for it, on any thread (the contract of `antiphon_set_logger`); the text lives.
@@ -158,12 +178,14 @@ pub(crate) fn unset_if(is_it: impl FnOnce(&Taker) -> bool) {
 
 fn replace(is_it: impl FnOnce(&Taker) -> bool, taker: Option<Taker>) {
     let before = {
-        let mut current = CURRENT.write().unwrap_or_else(PoisonError::into_inner);
-        if current.as_ref().is_some_and(|(taker, _)| !is_it(taker)) {
-            return;
-        }
-        let taker = taker.map(|taker| (Arc::new(taker), std::process::id()));
-        std::mem::replace(&mut *current, taker)
+        let mut takers = TAKERS.write().unwrap_or_else(PoisonError::into_inner);
+        let has_own = match own(&takers) {
+            Some(taker) if !is_it(taker) => return,
+            taker => taker.is_some(),
+        };
+        let before = if has_own { takers.pop() } else { None };
+        takers.extend(taker.map(|taker| (Arc::new(taker), std::process::id())));
+        before
     };
     // Without the lock, since what is destroyed may log.
     drop(before);
@@ -174,8 +196,12 @@ fn replace(is_it: impl FnOnce(&Taker) -> bool, taker: Option<Taker>) {
 ///
 /// A line that another thread has begun to say may still go to the previous function. `destroy` is called with the context, once,
 /// when the function is replaced and takes no line any more: before this function returns, or on the thread of the last such line.
-/// If `take` is null, `destroy` is called at once; it is not called if this function fails. In a process that is forked later, lines
-/// go to standard error. It fails with ANTIPHON_RESULT_UNSUPPORTED in a program in Rust that has a logger of its own.
+/// If `take` is null, `destroy` is called at once; it is not called if this function fails. It fails with
+/// ANTIPHON_RESULT_UNSUPPORTED in a program in Rust that has a logger of its own.
+///
+/// In a process that is forked later, lines go to standard error until it sets a logger itself; the context stays the parent's, and
+/// `destroy` is not called for it there. When the process ends, the context is not destroyed, and threads of the library may log while
+/// static objects are destroyed: set null first if the function uses any.
 ///
 /// Any thread may call it at any time, and the function itself may, too.
 ///
@@ -252,7 +278,7 @@ mod tests {
         let _alone = ALONE.lock();
         let (first, lines) = told();
         set(Some(tell), first);
-        log::warn!("one\0 and two");
+        log::warn!("one\0 and\n \u{1b}two \u{fc}");
         std::thread::spawn(|| log::error!("of another thread")).join().unwrap();
         log::debug!("which nobody asked for");
         let (second, others) = told();
@@ -261,7 +287,10 @@ mod tests {
         // The first is destroyed, so that nobody can tell it any more.
         assert_eq!(
             all(&lines),
-            [(2, "one and two".to_owned()), (1, "of another thread".to_owned())]
+            [
+                (2, "one\\u{0} and\\n \\u{1b}two \u{fc}".to_owned()),
+                (1, "of another thread".to_owned())
+            ]
         );
         set(None, ptr::null_mut());
         log::warn!("to standard error");

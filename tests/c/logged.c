@@ -42,16 +42,27 @@ static void *warn_of(void *argument)
     return NULL;
 }
 
-/* The same in a process that is forked first, which ends. */
-static void warn_in_child(const char *variable)
+/*
+ * The same in a process that is forked first, while `inherited` takes the lines: there they go to standard error, and then to a logger
+ * of its own.
+ */
+static void warn_in_child(const char *variable, const struct lines *inherited)
 {
-    char name[64];
+    struct lines own = {PTHREAD_MUTEX_INITIALIZER, 0, 0, 0, ""};
+    char name[64], other[] = "ANTIPHON_LEGACY_IPC";
     int status = -1;
     const pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
         snprintf(name, sizeof name, "%s", variable);
         warn_of(name);
+        OK(antiphon_set_logger(take, &own, destroy));
+        warn_of(other);
+        CHECK(own.count == 1 && own.destroyed == 0);
+        OK(antiphon_set_logger(NULL, NULL, NULL));
+        CHECK(own.destroyed == 1);
+        /* What it has of the parent's stays the parent's. */
+        CHECK(inherited->count == 0 && inherited->destroyed == 0);
         _exit(EXIT_SUCCESS);
     }
     CHECK(waitpid(child, &status, 0) == child && status == 0);
@@ -131,9 +142,9 @@ int main(void)
     CHECK(dup2(fileno(file), STDERR_FILENO) >= 0);
     OK(antiphon_set_logger(take, &first, destroy));
     /* A process that is forked does not have what takes the lines. */
-    warn_in_child(reproducible);
+    warn_in_child(reproducible, &first);
     text = written(file);
-    CHECK(first.count == 0);
+    CHECK(first.count == 0 && first.destroyed == 0);
     CHECK(strstr(text, " WARN ANTIPHON_REPRODUCIBLE does nothing: saw \"maybe\"") != NULL);
 
     CHECK(pthread_create(&thread, NULL, warn_of, reproducible) == 0);
