@@ -7,6 +7,9 @@ import sys
 import pytest
 from ranks import LIMIT
 
+import antiphon
+from antiphon.errors import InvalidArgumentError
+
 SAYS = " does nothing: saw 'maybe', allowed 0 or 1; correct it".replace("'", '"')
 """What the library warns of, once in a process for each variable."""
 
@@ -158,3 +161,73 @@ print(len(kept))
 """)
     assert out == f"{[f'ANTIPHON_LEGACY_IPC{SAYS}']}\n0\n"
     assert err.count("\n") == 1 and err.endswith(f" WARN ANTIPHON_REPRODUCIBLE{SAYS}\n"), err
+
+
+@pytest.mark.parametrize("logger", ["antiphon", 7, print])
+def test_what_is_no_logger_is_refused(logger):
+    with pytest.raises(InvalidArgumentError, match="cannot log to"):
+        antiphon.log_to(logger)
+
+
+def test_an_adapter_is_a_logger():
+    out, err = run("""
+antiphon.log_to(logging.LoggerAdapter(logger, {}))
+warn_of("ANTIPHON_REPRODUCIBLE")
+antiphon.log_to(None)
+print([text for _, text, _ in kept])
+""")
+    assert (out, err) == (f"{[f'ANTIPHON_REPRODUCIBLE{SAYS}']}\n", "")
+
+
+def test_lines_go_to_standard_error_where_no_thread_can_be_started():
+    out, err = run("""
+def start(self):
+    raise RuntimeError("can't start new thread")
+own, threading.Thread.start = threading.Thread.start, start
+try:
+    antiphon.log_to(logging.getLogger("other"))
+except RuntimeError as error:
+    print(error)
+threading.Thread.start = own
+warn_of("ANTIPHON_REPRODUCIBLE")
+antiphon.log_to(logger)
+warn_of("ANTIPHON_LEGACY_IPC")
+antiphon.log_to(None)
+print([text for _, text, _ in kept])
+""")
+    assert out == f"can't start new thread\n{[f'ANTIPHON_LEGACY_IPC{SAYS}']}\n"
+    assert err.count("\n") == 1 and err.endswith(f" WARN ANTIPHON_REPRODUCIBLE{SAYS}\n"), err
+
+
+def test_a_handler_that_ends_its_thread_gives_the_lines_back():
+    out, err = run("""
+class Ends(logging.Handler):
+    def emit(self, record):
+        sys.exit()
+logger.addHandler(Ends())
+(thread,) = (thread for thread in threading.enumerate() if thread.name == "antiphon-log")
+warn_of("ANTIPHON_REPRODUCIBLE")
+thread.join(60)
+warn_of("ANTIPHON_LEGACY_IPC")
+print(len(kept), thread.is_alive())
+""")
+    assert out == "1 False\n"
+    assert err.count("\n") == 1 and err.endswith(f" WARN ANTIPHON_LEGACY_IPC{SAYS}\n"), err
+
+
+def test_the_logger_of_somebody_else_stays_when_the_interpreter_ends():
+    out, err = run("""
+import ctypes
+from antiphon import _abi, _log
+from antiphon._library import library
+def take(context, level, text):
+    print("somebody else:", text.decode())
+function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p)(take)
+(thread,) = (thread for thread in threading.enumerate() if thread.name == "antiphon-log")
+assert not library().antiphon_set_logger(ctypes.cast(function, ctypes.c_void_p), None, _abi.DESTROY())
+thread.join(60)
+_log._end()
+warn_of("ANTIPHON_REPRODUCIBLE")
+assert not library().antiphon_set_logger(None, None, _abi.DESTROY())
+""")
+    assert (out, err) == (f"somebody else: ANTIPHON_REPRODUCIBLE{SAYS}\n", "")
