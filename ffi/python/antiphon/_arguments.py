@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from antiphon._streams import Stream
 
 __all__ = [
-    "common", "config", "device_queue", "element_bytes", "encoded", "encoded_list", "encoded_name", "extents", "item_bytes", "number", "put_tags",
-    "queue", "reduced", "signed", "spelled", "unequal"
+    "LONGEST_NAME", "common", "config", "device_queue", "element_bytes", "encoded", "encoded_list", "encoded_name", "extents", "item_bytes", "number",
+    "put_tags", "queue", "reduced", "signed", "spelled", "unequal"
 ]  # fmt: skip
 
 _U8 = int(_abi.Dtype.U8)
@@ -142,6 +142,10 @@ def encoded(what: str, said: str) -> bytes:
         return said.encode()
     except UnicodeEncodeError:
         raise InvalidArgumentError(f"cannot use {what} {said!r}: allowed texts without half a character") from None
+
+
+LONGEST_NAME = 128
+"""The most bytes of a communicator's name."""
 
 
 def encoded_name(name: str | None) -> bytes | None:

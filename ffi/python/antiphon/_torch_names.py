@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["called"]
+from antiphon._arguments import LONGEST_NAME
 
-_MOST = 128
-"""The most bytes of a communicator's name."""
+__all__ = ["named"]
+
 _NOTHING = ("", "undefined")
 """Descriptions that say nothing; PyTorch has one of its own."""
 
 
-def called(group: str, described: str = "", what: str = "") -> str | None:
+def named(group: str, described: str = "", what: str = "") -> str | None:
     """The name of a communicator of the group of this name, as far as PyTorch has said what that is, and described it; `what` is
     what the communicator is for beside the group's collectives. None where PyTorch has said nothing."""
     words = [] if described in _NOTHING else [described]
@@ -20,4 +20,4 @@ def called(group: str, described: str = "", what: str = "") -> str | None:
         return None
     text = ", ".join([" ".join(words), *([what] if what else [])])
     text = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return text.encode()[:_MOST].decode(errors="ignore")
+    return text.encode()[:LONGEST_NAME].decode(errors="ignore")

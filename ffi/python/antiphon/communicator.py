@@ -12,7 +12,8 @@ from typing import Any
 
 from antiphon import _abi
 from antiphon._arguments import (
-    common, config, device_queue, element_bytes, encoded_name, extents, item_bytes, number, on_device_of, queue, reduced, signed, unequal
+    LONGEST_NAME, common, config, device_queue, element_bytes, encoded_name, extents, item_bytes, number, on_device_of, queue, reduced, signed,
+    unequal
 )  # fmt: skip
 from antiphon._buffers import NAMES, Span, device_span, name_of, span
 from antiphon._groups import Using, group, keep
@@ -26,8 +27,6 @@ __all__ = ["Communicator", "Memory", "Op", "Stream", "UniqueId", "default", "loc
 
 _MOST_IN_PROCESS = 1 << 16
 """The most ranks for which room is made before the library is asked; it refuses more."""
-_LONGEST_NAME = 128
-"""The most bytes of a communicator's name."""
 
 
 def local_rank() -> int:
@@ -106,7 +105,7 @@ class Communicator(Handle):
         check(lib.antiphon_communicator_world(value, number))
         self.world: int = number.value
         """Number of ranks."""
-        called, size = ctypes.create_string_buffer(_LONGEST_NAME + 1), ctypes.c_uint64()
+        called, size = ctypes.create_string_buffer(LONGEST_NAME + 1), ctypes.c_uint64()
         check(lib.antiphon_communicator_name(value, called, len(called), size))
         self.name: str | None = called.value.decode() or None
         """What errors and the log call it, if it has a name."""

@@ -33,7 +33,7 @@ from antiphon._torch_calls import gathering, in_turn, reducing, scattering
 from antiphon._torch_futures import anew, leave_behind
 from antiphon._torch_lanes import Lane, SeveralWorks, end_all
 from antiphon._torch_meeting import Meeting, aborted, agree, check_room, destroyed, forked, meet, meet_far, watch
-from antiphon._torch_names import called as named
+from antiphon._torch_names import named
 from antiphon._torch_options import asked, device_of, op_of
 from antiphon._torch_profiled import profiled
 from antiphon._torch_sides import Parts, Side, joined, listed, listed_twice, parted, tensors_of

@@ -6,7 +6,7 @@ import pytest
 from ranks import LIMIT, on_ranks, place
 
 from antiphon import Communicator, UniqueId
-from antiphon._torch_names import called
+from antiphon._torch_names import named
 from antiphon.errors import AbortedError, InvalidArgumentError
 
 
@@ -79,6 +79,6 @@ def test_what_is_no_name_is_refused(name):
     ],
 )
 def test_a_process_group_is_called_as_pytorch_says(said, name):
-    assert called(*said) == name
+    assert named(*said) == name
     if name:
         assert Communicator.in_process(1, name=name)[0].name == name
