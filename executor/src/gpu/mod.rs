@@ -293,7 +293,7 @@ impl Gpu {
         }
         let underway = Underway::here();
         Ok(Gpu {
-            upload: Arc::new(Upload::new(&**device)?),
+            upload: Upload::of(device)?,
             device: Arc::clone(device),
             pool: Pool::new(device),
             peers: Arc::clone(peers),

@@ -6,7 +6,8 @@ use antiphon_codegen::abi::{
     BlockEntry, BlockRange, ContextWords, Link, Piece, Pieces, ScratchPlaces,
 };
 use antiphon_hal::{Device, HalError, Memory, Stream};
-use std::sync::{Arc, Mutex};
+use std::ptr;
+use std::sync::{Arc, Mutex, Weak};
 
 /// Bytes that travel at once.
 const PIECE: u64 = 1 << 20;
@@ -19,10 +20,30 @@ pub struct Upload {
     piece: Mutex<Arc<dyn Memory>>,
 }
 
+/// An upload, and whose it is.
+type Known = (Weak<dyn Device>, Weak<Upload>);
+
 impl Upload {
-    /// An upload to `device`.
+    /// An upload to `device` of the caller's own.
     pub fn new(device: &dyn Device) -> Result<Self, HalError> {
         Ok(Upload { stream: device.urgent_stream()?, piece: Mutex::new(device.pinned(PIECE)?) })
+    }
+
+    /// The upload to `device` of all its communicators. Pairs and groups are formed beside kernels, some of which may wait for who forms
+    /// them; and a driver may let whoever pins a new slab wait for kernels.
+    pub fn of(device: &Arc<dyn Device>) -> Result<Arc<Self>, HalError> {
+        static ALL: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+        let is_of = |known: &Known| ptr::addr_eq(known.0.as_ptr(), Arc::as_ptr(device));
+        let found = lock(&ALL).iter().find(|known| is_of(known)).and_then(|(_, one)| one.upgrade());
+        if let Some(upload) = found {
+            return Ok(upload);
+        }
+        // Not with the lock held: others need not wait for what this may wait for.
+        let upload = Arc::new(Upload::new(&**device)?);
+        let mut all = lock(&ALL);
+        all.retain(|(_, upload)| upload.strong_count() > 0);
+        all.push((Arc::downgrade(device), Arc::downgrade(&upload)));
+        Ok(upload)
     }
 
     /// Copies `bytes` to the start of `memory`, which is at least as long and nobody else uses now.
@@ -42,7 +63,7 @@ impl Upload {
             // SAFETY: the piece is `PIECE` bytes long, this thread holds its lock, and the copy before this one is over.
             // The range is the caller's.
             unsafe {
-                std::ptr::copy_nonoverlapping(part.as_ptr(), piece.address(), part.len());
+                ptr::copy_nonoverlapping(part.as_ptr(), piece.address(), part.len());
                 let _ = self.stream.copy(there, piece.address(), part.len() as u64)?;
             }
             self.stream.synchronize()?;
@@ -57,7 +78,7 @@ impl Upload {
     pub unsafe fn read(&self, address: u64, bytes: usize) -> Result<Vec<u8>, HalError> {
         let mut read = vec![0; bytes.min(PIECE as usize)];
         // SAFETY: as this function's.
-        unsafe { self.read_into(std::ptr::with_exposed_provenance(address as usize), &mut read)? };
+        unsafe { self.read_into(ptr::with_exposed_provenance(address as usize), &mut read)? };
         Ok(read)
     }
 
@@ -135,3 +156,19 @@ macro_rules! plain {
 }
 
 plain!(u32, u64, i64; BlockEntry, BlockRange, ContextWords, Link, Piece, Pieces, ScratchPlaces);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use antiphon_hal::host::HostDevice;
+
+    #[test]
+    fn a_device_has_one_upload_for_all_its_communicators() {
+        let open = || -> Arc<dyn Device> { Arc::new(HostDevice::new(Default::default()).unwrap()) };
+        let (one, other) = (open(), open());
+        let [first, second, others] = [&one, &one, &other].map(|at| Upload::of(at).unwrap());
+        assert!(Arc::ptr_eq(&first, &second) && !Arc::ptr_eq(&first, &others));
+        drop((first, second));
+        assert!(Arc::ptr_eq(&others, &Upload::of(&other).unwrap()));
+    }
+}
