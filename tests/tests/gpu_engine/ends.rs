@@ -1,5 +1,6 @@
 //! Launches that are queued when the communicator ends, by a failure or because it is dropped.
 
+use crate::caller::Caller;
 use crate::faults::await_failure;
 use crate::heard::{heard, listen};
 use crate::{
@@ -7,10 +8,8 @@ use crate::{
     options, simulated_alone,
 };
 use antiphon::DataType;
-use antiphon::executor::hal::{KernelCode, KernelSource, Memory, Stream};
-use antiphon::executor::{
-    Call, Communicator, Executor, ExecutorError, LoadedPlan, Options, say_after,
-};
+use antiphon::executor::hal::{KernelCode, KernelSource, Stream};
+use antiphon::executor::{Call, Communicator, Executor, ExecutorError, Options, say_after};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, Plan};
 use antiphon_tests::application::Application;
@@ -63,35 +62,6 @@ fn sends_packets() -> Plan {
     program.build().unwrap()
 }
 
-/// What calls of one rank take.
-struct Caller {
-    executor: Executor,
-    plan: Arc<LoadedPlan>,
-    stream: Arc<dyn Stream>,
-    input: Arc<dyn Memory>,
-    output: Arc<dyn Memory>,
-}
-
-impl Caller {
-    fn new(rank: &Communicator, plan: &Plan) -> Self {
-        let executor = Executor::new(rank);
-        let plan = executor.load(plan).unwrap();
-        let [input, output] = [(); 2].map(|()| rank.allocate(BYTES).unwrap());
-        Caller { executor, plan, stream: rank.stream().unwrap(), input, output }
-    }
-
-    fn execute(&self) -> Result<(), ExecutorError> {
-        let (from, to) = (self.input.address().cast_const(), self.output.address());
-        let call = Call::new(&self.plan, DataType::U32, (from, BYTES), (to, BYTES));
-        // SAFETY: both memories hold the call's bytes, and whoever drops them has seen the launches end.
-        unsafe { self.executor.execute(&call, &self.stream) }
-    }
-
-    fn synchronize(&self) -> Result<(), ExecutorError> {
-        self.executor.synchronize(&self.stream)
-    }
-}
-
 #[test]
 fn launches_that_begin_after_an_abort_are_over_at_once() {
     let test = "ends::launches_that_begin_after_an_abort_are_over_at_once";
@@ -100,7 +70,7 @@ fn launches_that_begin_after_an_abort_are_over_at_once() {
     }
     let aborted = Barrier::new(2);
     on_threads(2, &options(), |rank| {
-        let caller = Caller::new(&rank, &pushes());
+        let caller = Caller::new(&rank, &pushes(), BYTES);
         if rank.rank() == 1 {
             // The first launch waits for rank 0, which never comes, and the others for the first.
             (0..3).for_each(|_| caller.execute().unwrap());
@@ -123,7 +93,7 @@ fn a_launch_that_is_not_proven_ends_behind_whoever_reads_its_buffers() {
     }
     const LONG: u64 = 128 << 20;
     on_threads(2, &options().with_verification(false), |rank| {
-        let caller = Caller::new(&rank, &pulls_and(false));
+        let caller = Caller::new(&rank, &pulls_and(false), BYTES);
         let copied = |to: *mut u8, from: *const u8, bytes: u64| {
             // SAFETY: both are as long, and live until the stream is idle.
             let copied = unsafe { caller.stream.copy(to, from, bytes) };
@@ -247,7 +217,7 @@ fn a_launch_that_is_being_made_at_an_abort_is_not_put_into_its_stream() {
             await_failure(&rank);
         } else {
             let [waits, comes_late] =
-                [pushes(), sends_packets()].map(|plan| Caller::new(&rank, &plan));
+                [pushes(), sends_packets()].map(|plan| Caller::new(&rank, &plan, BYTES));
             waits.execute().unwrap();
             let said = "code is loaded once no launch is under way";
             let launched = std::thread::scope(|scope| {
@@ -269,7 +239,7 @@ fn a_device_that_fails_ends_its_communicators_with_the_drivers_error() {
     let Some(application) = simulated_alone(test, &simulated) else { return };
     // Nothing else ends what waits.
     let failures = on_threads(2, &options().with_timeout(None), |rank| {
-        let callers = [(); 4].map(|()| Caller::new(&rank, &pushes()));
+        let callers = [(); 4].map(|()| Caller::new(&rank, &pushes(), BYTES));
         rank.barrier().unwrap();
         if rank.rank() == 1 {
             // On four streams, each waits for rank 0, which never comes.
@@ -297,7 +267,7 @@ fn waits_without_a_limit_say_whom_they_are_for() {
     let launch = "s: rank 1 block 0 waits at no op for rank 0 to enter the launch";
     let barrier = "s in the barrier and goes on waiting for rank 1 ";
     on_threads(2, &options().with_timeout(None), |rank| {
-        let caller = Caller::new(&rank, &pulls());
+        let caller = Caller::new(&rank, &pulls(), BYTES);
         let wait_for = |words: &str| until_within(COMPILING, words, || heard(words) > 0);
         if rank.rank() == 1 {
             caller.execute().unwrap();
@@ -320,7 +290,7 @@ fn frees_too_early(
     // Not the communicator's barrier: the time limit is not for what rank 0 compiles before.
     let (made, freed_by_now) = (Barrier::new(2), Barrier::new(2));
     on_threads(2, options, |rank| {
-        let mut caller = Caller::new(&rank, plan);
+        let mut caller = Caller::new(&rank, plan, BYTES);
         // Beside kernels, HIP's driver makes no memory.
         let (other, mut freeing) = (rank.allocate(BYTES).unwrap(), None);
         made.wait();
@@ -428,7 +398,7 @@ fn a_launch_that_waits_for_an_earlier_one_of_a_peer_reaches_the_time_limit() {
     }
     let options = options().with_timeout(Some(LIMIT)).with_verification(false);
     on_threads(2, &options, |rank| {
-        let caller = Caller::new(&rank, &sends_packets());
+        let caller = Caller::new(&rank, &sends_packets(), BYTES);
         caller.execute().unwrap();
         caller.synchronize().unwrap();
         rank.barrier().unwrap();
@@ -456,7 +426,7 @@ fn a_communicator_that_goes_hears_its_peers_until_its_launches_are_over() {
     }
     let launched = Barrier::new(2);
     on_threads(2, &options(), |rank| {
-        let caller = Caller::new(&rank, &pushes());
+        let caller = Caller::new(&rank, &pushes(), BYTES);
         if rank.rank() == 1 {
             // Where the arena of this rank is, rank 0 hears only once it has begun to go.
             launched.wait();
@@ -487,7 +457,7 @@ fn a_communicator_that_goes_between_replays_keeps_no_memory() {
     let replay = |count: usize| {
         on_threads(2, &options(), |rank| {
             let (raw, stream) = recorder.adopt(rank.device());
-            let caller = Caller { stream, ..Caller::new(&rank, &pulls()) };
+            let caller = Caller::new(&rank, &pulls(), BYTES).on(stream);
             caller.execute().unwrap();
             caller.synchronize().unwrap();
             let graph = recorder.record_on_thread(raw, || caller.execute().unwrap());
@@ -520,7 +490,7 @@ fn launches_of_a_communicator_that_goes_reach_the_time_limit() {
             assert!(text.contains("for rank 1 to enter the launch"), "{text}");
             return;
         }
-        let caller = Caller::new(&rank, &pushes());
+        let caller = Caller::new(&rank, &pushes(), BYTES);
         caller.execute().unwrap();
         let Caller { executor, input: _input, output: _output, .. } = caller;
         let began = Instant::now();
@@ -543,7 +513,7 @@ fn a_driver_whose_queue_is_full_does_not_keep_launches_from_the_time_limit() {
             await_failure(&rank);
             return;
         }
-        let caller = Caller::new(&rank, &pushes());
+        let caller = Caller::new(&rank, &pushes(), BYTES);
         // More than a stream holds: a call of the driver waits for the first launch, which waits for rank 1.
         let refused = (0..2000).find_map(|_| caller.execute().err());
         let error = refused.or_else(|| caller.synchronize().err()).unwrap();

@@ -1,15 +1,14 @@
 //! First calls beside launches that wait, on a driver that lets what first calls ask for wait for all kernels of the device.
 
+use crate::caller::Caller;
 use crate::heard::{heard, listen};
 use crate::{COMPILING, device, on_simulator_with, on_threads, options};
-use antiphon::DataType;
-use antiphon::executor::hal::{Memory, Stream};
-use antiphon::executor::{Call, Communicator, Executor, LoadedPlan};
+use antiphon::executor::Communicator;
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, Plan};
 use antiphon_tests::until_within;
-use std::sync::{Arc, Barrier};
+use std::sync::Barrier;
 
 const BYTES: u64 = 256;
 
@@ -20,40 +19,6 @@ fn alone() -> Plan {
         program.block(rank).copy(program.input(rank).all(), program.output(rank).all());
     }
     program.build().unwrap()
-}
-
-/// What calls of one rank on one stream take.
-struct Caller {
-    executor: Executor,
-    plan: Arc<LoadedPlan>,
-    stream: Arc<dyn Stream>,
-    buffers: [Arc<dyn Memory>; 2],
-}
-
-impl Caller {
-    fn new(rank: &Communicator, plan: &Plan) -> Self {
-        let executor = Executor::new(rank);
-        let plan = executor.load(plan).unwrap();
-        let buffers = [(); 2].map(|()| rank.allocate(BYTES).unwrap());
-        Caller { executor, plan, stream: rank.stream().unwrap(), buffers }
-    }
-
-    fn execute(&self) {
-        let [from, to] = &self.buffers;
-        let (from, to) = ((from.address().cast_const(), BYTES), (to.address(), BYTES));
-        let call = Call::new(&self.plan, DataType::U32, from, to);
-        // SAFETY: both memories hold the call's bytes, and live until the stream has come so far.
-        unsafe { self.executor.execute(&call, &self.stream) }.unwrap();
-    }
-
-    fn synchronize(&self) {
-        self.executor.synchronize(&self.stream).unwrap();
-    }
-
-    fn run(&self) {
-        self.execute();
-        self.synchronize();
-    }
 }
 
 /// Listens; whether somebody has begun to wait.
@@ -72,25 +37,28 @@ fn who_makes_a_first_call_keeps_nobody_from_launching() {
     let launched = Barrier::new(2);
     let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap();
     on_threads(2, &options(), |rank| {
-        let (sums, copies) = (Caller::new(&rank, &plan), Caller::new(&rank, &alone()));
-        sums.run();
+        let (sums, copies) =
+            (Caller::new(&rank, &plan, BYTES), Caller::new(&rank, &alone(), BYTES));
+        sums.execute().unwrap();
+        sums.synchronize().unwrap();
         rank.barrier().unwrap();
         if rank.rank() == 1 {
             // Waits for rank 0.
-            sums.execute();
+            sums.execute().unwrap();
             launched.wait();
-            sums.synchronize();
-            copies.execute();
+            sums.synchronize().unwrap();
+            copies.execute().unwrap();
         } else {
             launched.wait();
             std::thread::scope(|scope| {
                 // Waits for the launch above: it loads the code.
-                scope.spawn(|| copies.execute());
+                scope.spawn(|| copies.execute().unwrap());
                 until_within(COMPILING, "the other thread to wait", &waits_to_load);
-                sums.run();
+                sums.execute().unwrap();
+                sums.synchronize().unwrap();
             });
         }
-        copies.synchronize();
+        copies.synchronize().unwrap();
         rank.barrier().unwrap();
     });
 }
@@ -107,22 +75,23 @@ fn a_rank_launches_for_the_first_time_while_another_makes_something() {
     let waits = Barrier::new(2);
     let plan = Algorithm::AllReduceOneShotPackets.plan(Shape::new(2)).unwrap();
     on_threads(2, &options(), |rank| {
-        let (sums, copies) = (Caller::new(&rank, &plan), Caller::new(&rank, &alone()));
+        let (sums, copies) =
+            (Caller::new(&rank, &plan, BYTES), Caller::new(&rank, &alone(), BYTES));
         rank.barrier().unwrap();
         if rank.rank() == 1 {
-            sums.execute();
+            sums.execute().unwrap();
             std::thread::scope(|scope| {
                 // Waits for the launch above, which waits for rank 0: it loads the code.
-                scope.spawn(|| copies.execute());
+                scope.spawn(|| copies.execute().unwrap());
                 until_within(COMPILING, "the other thread to wait", &waits_to_load);
                 waits.wait();
             });
         } else {
             waits.wait();
-            sums.execute();
+            sums.execute().unwrap();
         }
-        sums.synchronize();
-        copies.synchronize();
+        sums.synchronize().unwrap();
+        copies.synchronize().unwrap();
         rank.barrier().unwrap();
     });
 }
@@ -139,11 +108,11 @@ fn ranks_that_share_a_device_are_prepared_before_the_first_of_them_launches() {
     let ranks = Communicator::in_process_over(&vec![device(); WORLD], &options()).unwrap();
     let plans = [Algorithm::AllReduceOneShotPackets, Algorithm::AllReduceTwoShotPackets];
     for plan in plans.map(|algorithm| algorithm.plan(Shape::new(WORLD)).unwrap()) {
-        let callers: Vec<_> = ranks.iter().map(|rank| Caller::new(rank, &plan)).collect();
+        let callers: Vec<_> = ranks.iter().map(|rank| Caller::new(rank, &plan, BYTES)).collect();
         for _ in 0..2 {
             // One after the other: the first ones wait for the last on the device.
-            callers.iter().for_each(Caller::execute);
-            callers.iter().for_each(Caller::synchronize);
+            callers.iter().for_each(|caller| caller.execute().unwrap());
+            callers.iter().for_each(|caller| caller.synchronize().unwrap());
         }
     }
 }

@@ -1,10 +1,9 @@
 //! Launches that other work of their streams keeps from beginning until after a failure: they touch nothing that callers have back.
 
+use crate::caller::Caller;
 use crate::copies::{read, write};
 use crate::{PATIENCE, backend, on_simulator, on_threads, options};
-use antiphon::DataType;
-use antiphon::executor::hal::{Memory, Stream};
-use antiphon::executor::{Call, Communicator, Executor, ExecutorError, KernelForm, LoadedPlan};
+use antiphon::executor::{ExecutorError, KernelForm};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, Plan};
 use antiphon_tests::recorder::Recorder;
@@ -40,35 +39,6 @@ fn waits() -> Plan {
     program.build().unwrap()
 }
 
-/// What calls of one rank take.
-struct Caller {
-    executor: Executor,
-    plan: Arc<LoadedPlan>,
-    stream: Arc<dyn Stream>,
-    input: Arc<dyn Memory>,
-    output: Arc<dyn Memory>,
-}
-
-impl Caller {
-    fn new(rank: &Communicator, plan: &Plan, stream: &Arc<dyn Stream>) -> Self {
-        let executor = Executor::new(rank);
-        let plan = executor.load(plan).unwrap();
-        let [input, output] = [(); 2].map(|()| rank.allocate(BYTES).unwrap());
-        Caller { executor, plan, stream: Arc::clone(stream), input, output }
-    }
-
-    fn execute(&self) {
-        let (from, to) = (self.input.address().cast_const(), self.output.address());
-        let call = Call::new(&self.plan, DataType::U32, (from, BYTES), (to, BYTES));
-        // SAFETY: both memories hold the call's bytes, and go once the stream is idle.
-        unsafe { self.executor.execute(&call, &self.stream) }.unwrap();
-    }
-
-    fn synchronize(&self) -> Result<(), ExecutorError> {
-        self.executor.synchronize(&self.stream)
-    }
-}
-
 /// Rank 0's launch is behind one of another communicator, which waits until rank 1 has aborted the launch's own. Rank 1's buffers are
 /// its caller's by then.
 fn changes_nothing(kernels: KernelForm, recorder: Option<&Recorder>) {
@@ -88,22 +58,23 @@ fn changes_nothing(kernels: KernelForm, recorder: Option<&Recorder>) {
         let other = rank.subset(&[0, 1]).unwrap();
         let beside = rank.stream().unwrap();
         let [caller, gate] = [(&rank, overwrites()), (&other, waits())]
-            .map(|(rank, plan)| Caller::new(rank, &plan, &stream));
+            .map(|(rank, plan)| Caller::new(rank, &plan, BYTES).on(Arc::clone(&stream)));
         let output = || read(&beside, caller.output.address().cast_const(), ELEMENTS);
         write(&beside, caller.input.address(), &filled(rank.rank()));
         for caller in [&caller, &gate] {
             // While the gate is shut nothing is made.
-            caller.execute();
+            caller.execute().unwrap();
             caller.synchronize().unwrap();
         }
-        let graph = recorder.map(|recorder| recorder.record_on_thread(own, || caller.execute()));
+        let graph =
+            recorder.map(|recorder| recorder.record_on_thread(own, || caller.execute().unwrap()));
         write(&beside, caller.output.address(), &filled(7));
         rank.barrier().unwrap();
         let found = if rank.rank() == 0 {
-            gate.execute();
+            gate.execute().unwrap();
             match recorder.zip(graph) {
                 Some((recorder, graph)) => recorder.replay(graph, own),
-                None => caller.execute(),
+                None => caller.execute().unwrap(),
             }
             says(&is_held);
             let ended = caller.synchronize();
@@ -112,14 +83,14 @@ fn changes_nothing(kernels: KernelForm, recorder: Option<&Recorder>) {
         } else {
             match recorder.zip(graph) {
                 Some((recorder, graph)) => recorder.replay(graph, own),
-                None => caller.execute(),
+                None => caller.execute().unwrap(),
             }
             until_within(PATIENCE, "the launch to begin", || output() == filled(1));
             until_said(&is_held, "rank 0's launch to be in its stream");
             rank.abort("enough");
             let ended = caller.synchronize();
             write(&beside, caller.output.address(), &filled(9));
-            gate.execute();
+            gate.execute().unwrap();
             until_said(&is_over, "rank 0's launch to be over");
             (ended, output())
         };

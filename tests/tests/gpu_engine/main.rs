@@ -2,6 +2,7 @@
 //! several streams, and ends that say why. What passes here without that has not run on a GPU.
 
 mod buffers;
+mod caller;
 mod coded;
 mod copies;
 mod counted;
