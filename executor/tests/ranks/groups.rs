@@ -1,9 +1,7 @@
 //! Groups of calls, transfers between ranks, premultiplied sums, and communicators of some ranks.
 
-mod support {
-    pub mod threads;
-}
-
+use crate::support::requests::sum;
+use crate::support::threads;
 use antiphon_executor::{
     Collectives, Communicator, Counts, DataType, ExecutorError, Extent, Factor, Group, Options,
     ReduceOp, Request, UniqueId, What,
@@ -21,19 +19,7 @@ fn ranks(world: u32) -> Vec<Collectives> {
 
 /// Runs `work` as every rank, each on a thread of its own.
 fn on_threads(world: u32, work: impl Fn(u32, &Collectives) + Sync) {
-    support::threads::on_threads(&ranks(world), |on| work(on.communicator().rank(), on));
-}
-
-fn sum(input: &[f32], output: &mut [f32]) -> Request {
-    Request {
-        what: What::AllReduce,
-        input: input.as_ptr().cast(),
-        output: output.as_mut_ptr().cast(),
-        count: input.len() as u64,
-        dtype: DataType::F32,
-        op: ReduceOp::Sum,
-        factor: None,
-    }
+    threads::on_threads(&ranks(world), |on| work(on.communicator().rank(), on));
 }
 
 /// What message `number` from one rank to another holds; some are long, and some empty.
@@ -118,7 +104,7 @@ fn transfers_go_through_whichever_collectives_of_a_communicator_each_rank_makes(
     let options = Options::default().with_timeout(Some(Duration::from_secs(20)));
     let ends = Communicator::in_process(2, &options).unwrap();
     let second_is_through = Barrier::new(2);
-    support::threads::on_threads(&ends, |end| {
+    threads::on_threads(&ends, |end| {
         let (rank, peer) = (end.rank(), 1 - end.rank());
         let kept = Collectives::new(end).unwrap();
         for round in 0..50u32 {
@@ -152,7 +138,7 @@ fn transfers_go_through_whichever_collectives_of_a_communicator_each_rank_makes(
 fn transfers_of_a_group_keep_their_order_through_several_collectives_of_a_communicator() {
     let options = Options::default().with_timeout(Some(Duration::from_secs(20)));
     let ends = Communicator::in_process(2, &options).unwrap();
-    support::threads::on_threads(&ends, |end| {
+    threads::on_threads(&ends, |end| {
         let (rank, peer) = (end.rank(), 1 - end.rank());
         let made = [(); 2].map(|()| Collectives::new(end).unwrap());
         // Whichever lies first in memory, one of these goes by the other first. The second round sends to the rank itself.
@@ -293,14 +279,14 @@ fn what_is_wrong_with_a_call_is_told_when_it_is_gathered() {
         let counts = Counts { send: &[far, none], receive: &[none, none] };
         let (from, to) = (room.as_ptr().cast(), room.as_mut_ptr().cast());
         assert!(group.all_to_all_v(on, (from, to), (2, 2), counts, DataType::F32, None).is_err());
-        let root = Request { what: What::Gather { root: 7 }, ..sum(&[], &mut []) };
+        let root = Request { what: What::Gather { root: 7 }, ..sum::<f32>(&[], &mut []) };
         assert!(group.call(on, &root, None).unwrap_err().to_string().contains("rank 7"));
         let factor = Some(Factor::Value([0; 8]));
-        let product = Request { op: ReduceOp::Prod, factor, ..sum(&[], &mut []) };
+        let product = Request { op: ReduceOp::Prod, factor, ..sum::<f32>(&[], &mut []) };
         assert!(group.call(on, &product, None).unwrap_err().to_string().contains("prod"));
-        let gather = Request { what: What::AllGather, factor, ..sum(&[], &mut []) };
+        let gather = Request { what: What::AllGather, factor, ..sum::<f32>(&[], &mut []) };
         assert!(group.call(on, &gather, None).unwrap_err().to_string().contains("does not sum"));
-        let nowhere = Request { factor: Some(Factor::At(null)), ..sum(&[], &mut []) };
+        let nowhere = Request { factor: Some(Factor::At(null)), ..sum::<f32>(&[], &mut []) };
         assert!(on.call(&nowhere, None).unwrap_err().to_string().contains("factor"));
     }
     assert!(group.is_empty());
@@ -434,7 +420,7 @@ fn a_subset_that_some_have_given_up_can_be_made_again() {
     let given_up_and_made = |hosts: [&str; 2]| {
         let ends = Communicator::in_process_on(&hosts, &options).unwrap();
         let given_up = Barrier::new(2);
-        support::threads::on_threads(&ends, |on| {
+        threads::on_threads(&ends, |on| {
             if on.rank() == 0 {
                 let text = on.subset(&[0, 1]).unwrap_err().to_string();
                 assert!(text.contains("rank 1"), "{text}");

@@ -1,14 +1,11 @@
 //! Calls served by what is installed in a folder on disk, over processes that read it when they begin.
 
-mod support {
-    pub mod children;
-}
-
+use crate::support::children;
+use crate::support::requests::sum;
 use antiphon_executor::plan::builder::ProgramBuilder;
 use antiphon_executor::plan::model::{Collective, Plan};
 use antiphon_executor::{
-    Collectives, Communicator, DataType, Installed, Options, ReduceOp, Rendezvous, Request, Terms,
-    What,
+    Collectives, Communicator, DataType, Installed, Options, Rendezvous, Terms,
 };
 use std::ffi::OsStr;
 use std::path::Path;
@@ -45,17 +42,8 @@ fn rank_of_three(place: &Rendezvous) {
     let choice = calls.explain(&question).unwrap();
     assert_eq!(choice.rule.name(), chosen, "{choice}");
     let (input, mut output) = ([[1e8f32, -1e8, 1.0][place.rank as usize]; 16], [7.0f32; 16]);
-    let request = Request {
-        what: What::AllReduce,
-        input: input.as_ptr().cast(),
-        output: output.as_mut_ptr().cast(),
-        count: 16,
-        dtype: DataType::F32,
-        op: ReduceOp::Sum,
-        factor: None,
-    };
-    // SAFETY: both arrays are as long as the call says, and live past it.
-    unsafe { calls.call(&request, None) }.unwrap();
+    // SAFETY: both arrays live past the call.
+    unsafe { calls.call(&sum(&input, &mut output), None) }.unwrap();
     // Beside 1e8 a 1 is lost.
     let sum = if chosen == "installed plan" { 0.0 } else { 1.0 };
     assert_eq!(output, [sum; 16], "{chosen}");
@@ -64,8 +52,8 @@ fn rank_of_three(place: &Rendezvous) {
 
 #[test]
 fn what_is_on_disk_serves_the_calls_of_processes() {
-    let test = "what_is_on_disk_serves_the_calls_of_processes";
-    if let Some(place) = support::children::here(3) {
+    let test = what_is_on_disk_serves_the_calls_of_processes;
+    if let Some(place) = children::here(3) {
         return rank_of_three(&place);
     }
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("disk-{}", std::process::id()));
@@ -83,7 +71,7 @@ fn what_is_on_disk_serves_the_calls_of_processes() {
             ("ANTIPHON_INSTALLED", named),
             (CHOSEN, chosen.as_ref()),
         ];
-        let ends = support::children::run(test, 3, |_| &variables);
+        let ends = children::run(test, 3, |_| &variables);
         assert!(ends.iter().all(|end| end.success()), "{variables:?}: {ends:?}");
     }
     std::fs::remove_dir_all(&cache).unwrap();

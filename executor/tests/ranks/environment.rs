@@ -1,35 +1,8 @@
 //! What the environment says of communicators; each test has processes whose environment it chooses.
 
+use crate::support::processes::alone;
 use antiphon_executor::{Communicator, ExecutorError, KernelForm, Options, Rendezvous, UniqueId};
-use std::process::Command;
 use std::time::Duration;
-
-/// Set in the processes that tests start.
-const INSIDE: &str = "ANTIPHON_TEST_INSIDE";
-/// What would make one a rank of the job that these tests are part of.
-const LAUNCHED: [&str; 8] = [
-    "ANTIPHON_RANK",
-    "ANTIPHON_WORLD",
-    "ANTIPHON_COMM_ID",
-    "RANK",
-    "OMPI_COMM_WORLD_RANK",
-    "PMI_RANK",
-    "PMI_PORT",
-    "SLURM_PROCID",
-];
-
-/// Runs the test whose name is `test` in a process with these variables, where `check` has its turn.
-fn with(test: &str, variables: &[(&str, &str)], check: impl FnOnce()) {
-    if std::env::var_os(INSIDE).is_some() {
-        return check();
-    }
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    LAUNCHED.iter().for_each(|name| _ = command.env_remove(name));
-    let command = command.args(["--exact", test]).env(INSIDE, "1");
-    let output = command.envs(variables.iter().copied()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
-}
 
 /// All ways to make a communicator of one rank.
 fn made(options: &Options) -> Vec<Result<(), ExecutorError>> {
@@ -46,7 +19,7 @@ fn made(options: &Options) -> Vec<Result<(), ExecutorError>> {
 
 #[test]
 fn a_job_of_one_rank_takes_its_size_alone() {
-    with("a_job_of_one_rank_takes_its_size_alone", &[("ANTIPHON_WORLD", "1")], || {
+    alone(a_job_of_one_rank_takes_its_size_alone, &[("ANTIPHON_WORLD", "1")], || {
         for _ in 0..2 {
             let alone = Communicator::from_environment(&Options::default()).unwrap();
             assert_eq!((alone.rank(), alone.world()), (0, 1));
@@ -57,7 +30,7 @@ fn a_job_of_one_rank_takes_its_size_alone() {
 
 #[test]
 fn who_is_no_rank_is_told_the_variables() {
-    with("who_is_no_rank_is_told_the_variables", &[], || {
+    alone(who_is_no_rank_is_told_the_variables, &[], || {
         let error = Communicator::from_environment(&Options::default()).unwrap_err();
         assert!(matches!(error, ExecutorError::Argument { .. }), "{error}");
         let text = error.to_string();
@@ -70,8 +43,8 @@ fn who_is_no_rank_is_told_the_variables() {
 #[test]
 fn a_garbled_variable_refuses_every_communicator_that_does_not_name_the_option() {
     let variables = [("ANTIPHON_CALL_TIMEOUT", "soon"), ("ANTIPHON_WORLD", "1")];
-    let test = "a_garbled_variable_refuses_every_communicator_that_does_not_name_the_option";
-    with(test, &variables, || {
+    let test = a_garbled_variable_refuses_every_communicator_that_does_not_name_the_option;
+    alone(test, &variables, || {
         for made in made(&Options::default()) {
             let error = made.unwrap_err();
             assert!(matches!(error, ExecutorError::Launcher(_)), "{error}");
@@ -91,7 +64,7 @@ fn a_wire_that_there_is_not_is_named_with_the_variable() {
         ("ANTIPHON_CALL_TIMEOUT", "off"),
         ("ANTIPHON_WORLD", "1"),
     ];
-    with("a_wire_that_there_is_not_is_named_with_the_variable", &variables, || {
+    alone(a_wire_that_there_is_not_is_named_with_the_variable, &variables, || {
         let options = Options::default();
         assert_eq!((options.kernels, options.timeout), (KernelForm::Interpreted, None));
         for made in made(&options) {

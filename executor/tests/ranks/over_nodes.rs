@@ -1,12 +1,10 @@
 //! Calls by name over nodes: launches of all ranks, transfers, and the calls that come to several of them.
 
-mod support {
-    pub mod threads;
-}
-
+use crate::support::requests::request;
+use crate::support::threads::on_threads;
 use antiphon_executor::{
     Collectives, Communicator, Counts, DataType, ExecutorError, Extent, Factor, Group, Options,
-    ReduceOp, Request, What,
+    Request, What,
 };
 use antiphon_plan::model::Collective;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
@@ -18,7 +16,7 @@ type Result<T> = std::result::Result<T, ExecutorError>;
 fn on_hosts(hosts: &[&str], work: impl Fn(u32, &Collectives) + Sync) {
     let options = Options::default().with_timeout(Some(Duration::from_secs(30)));
     let ranks = Communicator::in_process_on(hosts, &options).unwrap();
-    support::threads::on_threads(&ranks, |communicator| {
+    on_threads(&ranks, |communicator| {
         work(communicator.rank(), &Collectives::new(communicator).unwrap());
     });
 }
@@ -32,12 +30,6 @@ const PLACES: [&[&str]; 6] = [
     &["a", "a", "a", "b"],
     &["a", "b", "c"],
 ];
-
-fn request(what: What, input: &[u32], output: &mut [u32], count: usize) -> Request {
-    let (input, output) = (input.as_ptr().cast(), output.as_mut_ptr().cast());
-    let (count, dtype, op) = (count as u64, DataType::U32, ReduceOp::Sum);
-    Request { what, input, output, count, dtype, op, factor: None }
-}
 
 fn call(on: &Collectives, what: What, input: &[u32], output: &mut [u32], count: usize) {
     // SAFETY: the slices are as long as the call says where the rank has a part in them, and live past it.

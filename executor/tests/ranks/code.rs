@@ -1,13 +1,11 @@
 //! Code that serves calls in which ranks have buffers of their own kinds and blocks of their own lengths.
 
-mod support {
-    pub mod threads;
-}
-
+use crate::support::requests::request;
+use crate::support::threads::on_threads;
 use antiphon_executor::plan::model::Collective;
 use antiphon_executor::{
     Code, CodeCall, Collectives, Communicator, Counts, DataType, ExecutorError, Extent, Group,
-    Options, ReduceOp, Registry, Request, Terms, What,
+    Options, Registry, Terms, What,
 };
 use std::cell::Cell;
 use std::sync::Arc;
@@ -26,7 +24,7 @@ fn on_ranks<T: Send>(
     let options = options.with_registry(registry.clone());
     let ends = Communicator::in_process_on(&hosts, &options).unwrap();
     let ends: Vec<_> = ends.iter().map(|end| Collectives::new(end).unwrap()).collect();
-    support::threads::on_threads(&ends, |on| {
+    on_threads(&ends, |on| {
         let done = work(on.communicator().rank(), on);
         on.communicator().barrier().unwrap();
         done
@@ -86,17 +84,8 @@ fn code_for_collectives_with_a_root_has_the_buffers_that_ranks_have_a_part_in() 
         };
         let found = on_ranks(["a"; 2], &registry, |rank, on| {
             let (input, mut output) = ([10 * rank, 1, 10 * rank + 2, 3], [7; 4]);
-            let request = Request {
-                what,
-                input: input.as_ptr().cast(),
-                output: output.as_mut_ptr().cast(),
-                count: 2,
-                dtype: DataType::U32,
-                op: ReduceOp::Sum,
-                factor: None,
-            };
             // SAFETY: both are as long as the larger buffer, and outlive the call.
-            unsafe { on.call(&request, None).unwrap() };
+            unsafe { on.call(&request(what, &input, &mut output, 2), None).unwrap() };
             let question = on.question(&collective, 16, DataType::U32);
             assert_eq!(on.explain(&question).unwrap().candidate.name(), "exchanging");
             output
@@ -294,7 +283,7 @@ fn ranks_of_which_some_choose_code_and_some_transfers_are_told_so_over_nodes() {
         let options = options.with_registry(registry);
         let ends = Communicator::in_process_on(&["a", "a", "b"], &options).unwrap();
         let ends: Vec<_> = ends.iter().map(|end| Collectives::new(end).unwrap()).collect();
-        let errors = support::threads::on_threads(&ends, |on| {
+        let errors = on_threads(&ends, |on| {
             by("transfers", on, way).unwrap();
             by("moving", on, way).unwrap();
             by("transfers", on, way).unwrap();

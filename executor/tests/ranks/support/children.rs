@@ -1,8 +1,9 @@
 //! Ranks that are all in processes of their own, so that the environment of each is the test's to choose.
 
+use super::processes::program_of;
 use antiphon_executor::Rendezvous;
 use std::ffi::OsStr;
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
 
 /// Where the ranks meet, and this process's rank.
 const ADDRESS: &str = "ANTIPHON_TEST_ADDRESS";
@@ -15,16 +16,16 @@ pub fn here(world: u32) -> Option<Rendezvous> {
     Some(Rendezvous::new(address, rank.parse().unwrap(), world))
 }
 
-/// Runs the test whose name is `test` in `world` processes, each as a rank, with variables for each; how the ranks ended.
+/// Runs a test in `world` processes, each as a rank, with variables for each; how the ranks ended.
 pub fn run<'v>(
-    test: &str,
+    test: impl Fn() + Copy,
     world: u32,
     variables: impl Fn(u32) -> &'v [(&'v str, &'v OsStr)],
 ) -> Vec<ExitStatus> {
     let address = Rendezvous::unique().unwrap();
     let start = |rank: u32| {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", test]).envs(variables(rank).iter().copied());
+        let mut command = program_of(test);
+        command.envs(variables(rank).iter().copied());
         command.env(ADDRESS, &address).env(RANK, rank.to_string()).spawn().unwrap()
     };
     let ranks: Vec<_> = (0..world).map(start).collect();

@@ -1,9 +1,6 @@
 //! Ranks of one process: as threads, and driven by one thread.
 
-mod support {
-    pub mod threads;
-}
-
+use crate::support::threads::on_threads;
 use antiphon_executor::hal::{HalError, MemoryHandle};
 use antiphon_executor::plan::algorithms::{Algorithm, Shape};
 use antiphon_executor::plan::model::{Collective, Plan};
@@ -67,7 +64,7 @@ fn every_allreduce_gives_the_sum_on_threads() -> Result<(), ExecutorError> {
 fn buffers_may_be_in_memory_that_other_processes_made() {
     for hosts in [["here"; 2], ["here", "there"]] {
         let ranks = Communicator::in_process_on(&hosts, &options()).unwrap();
-        support::threads::on_threads(&ranks, |communicator| {
+        on_threads(&ranks, |communicator| {
             let on = Collectives::new(communicator).unwrap();
             let device = communicator.device();
             let made = communicator.allocate(64).unwrap();
@@ -111,7 +108,7 @@ const WORLD: usize = 3;
 fn buffers_that_share_bytes_and_are_not_in_place_are_refused() {
     use What::{AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter};
     let ranks = Communicator::in_process(WORLD as u32, &options()).unwrap();
-    support::threads::on_threads(&ranks, |communicator| {
+    on_threads(&ranks, |communicator| {
         let on = Collectives::new(communicator).unwrap();
         let (rank, root, whole) = (communicator.rank(), 1, WORLD * BLOCK);
         let mut memory = [0u32; 4 * WORLD * BLOCK];

@@ -1,16 +1,12 @@
 //! How transfers over nodes end that cannot go on: by a death or an abort that their own two ranks have no part in.
 
-mod support {
-    pub mod children;
-    pub mod threads;
-}
-
+use crate::support::children;
+use crate::support::threads::on_threads;
 use antiphon_executor::{
     Collectives, Communicator, Counts, DataType, ExecutorError, Extent, Options,
 };
 use std::ffi::OsStr;
 use std::time::Duration;
-use support::children;
 
 /// Two nodes of two ranks.
 const HOSTS: [&str; 4] = ["a", "a", "b", "b"];
@@ -69,7 +65,7 @@ fn a_death_is_told_as_such_to_who_was_to_get_what_the_dead_had() {
         unreachable!("rank 2 is dead");
     }
     let hosts = HOSTS.map(|host| [("ANTIPHON_HOSTID", OsStr::new(host))]);
-    let test = "a_death_is_told_as_such_to_who_was_to_get_what_the_dead_had";
+    let test = a_death_is_told_as_such_to_who_was_to_get_what_the_dead_had;
     let ends = children::run(test, WORLD as u32, |rank| &hosts[rank as usize]);
     let well: Vec<bool> = ends.iter().map(|end| end.success()).collect();
     assert_eq!(well, [true, true, false, true], "{ends:?}");
@@ -80,7 +76,7 @@ fn an_abort_ends_the_transfers_of_all_ranks_and_is_told_as_such() {
     for gathers in [false, true] {
         let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
         let ranks = Communicator::in_process_on(&HOSTS, &options).unwrap();
-        support::threads::on_threads(&ranks, |communicator| {
+        on_threads(&ranks, |communicator| {
             let on = Collectives::new(communicator).unwrap();
             call(&on, gathers).unwrap();
             all_are_through(communicator);

@@ -1,9 +1,6 @@
 //! Ranks in two processes, where no rank steps another's blocks.
 
-mod support {
-    pub mod processes;
-}
-
+use crate::support::processes;
 use antiphon_executor::plan::algorithms::{Algorithm, Shape};
 use antiphon_executor::plan::builder::ProgramBuilder;
 use antiphon_executor::plan::model::{Collective, Plan};
@@ -24,8 +21,8 @@ fn plan() -> Plan {
 }
 
 /// Runs `work` in both processes of a communicator with these options.
-fn in_two_processes(test: &str, options: &Options, work: impl Fn(&Communicator)) {
-    support::processes::in_two_processes(test, |rank, address| {
+fn in_two_processes(test: impl Fn(), options: &Options, work: impl Fn(&Communicator)) {
+    processes::in_two_processes(test, |rank, address| {
         let communicator =
             Communicator::connect(&Rendezvous::new(address, rank, 2), options).unwrap();
         work(&communicator);
@@ -39,7 +36,7 @@ fn options() -> Options {
 
 #[test]
 fn a_block_that_waits_does_not_keep_another_from_reaching_its_peer() {
-    let test = "a_block_that_waits_does_not_keep_another_from_reaching_its_peer";
+    let test = a_block_that_waits_does_not_keep_another_from_reaching_its_peer;
     in_two_processes(test, &options(), |communicator| {
         let rank = communicator.rank();
         let executor = Executor::new(communicator);
@@ -148,7 +145,7 @@ fn every_collective(communicator: &Communicator, sizes: &[usize]) {
 
 #[test]
 fn staged_plain_memory_gives_what_the_collective_says() {
-    let test = "staged_plain_memory_gives_what_the_collective_says";
+    let test = staged_plain_memory_gives_what_the_collective_says;
     let options = options().with_process_access(false);
     in_two_processes(test, &options, |communicator| {
         every_collective(communicator, &[1, 33, 5000]);
@@ -157,7 +154,7 @@ fn staged_plain_memory_gives_what_the_collective_says() {
 
 #[test]
 fn plain_memory_reached_through_the_kernel_gives_what_the_collective_says() {
-    let test = "plain_memory_reached_through_the_kernel_gives_what_the_collective_says";
+    let test = plain_memory_reached_through_the_kernel_gives_what_the_collective_says;
     in_two_processes(test, &options(), |communicator| {
         // One buffer below the size from which the kernel is used, and both above.
         every_collective(communicator, &[40_001, 100_003]);

@@ -1,7 +1,7 @@
 //! Ranks that have let go of a communicator, and go on with others of the same processes.
 
+use crate::support::threads::on_threads;
 use antiphon_executor::{Collectives, Communicator, DataType, ExecutorError, Options};
-use std::thread;
 
 /// Two ranks, and a communicator of both that was made of theirs. No time limit ends a wait.
 fn whole_and_part() -> [Vec<Collectives>; 2] {
@@ -9,13 +9,6 @@ fn whole_and_part() -> [Vec<Collectives>; 2] {
     let whole = Communicator::in_process(2, &options).unwrap();
     let part = on_threads(&whole, |end| end.split(Some(0), end.rank()).unwrap().unwrap());
     [whole, part].map(|ends| ends.iter().map(|end| Collectives::new(end).unwrap()).collect())
-}
-
-fn on_threads<E: Sync, T: Send>(ends: &[E], work: impl Fn(&E) -> T + Sync) -> Vec<T> {
-    thread::scope(|scope| {
-        let started: Vec<_> = ends.iter().map(|end| scope.spawn(|| work(end))).collect();
-        started.into_iter().map(|started| started.join().unwrap()).collect()
-    })
 }
 
 /// What a rank has not done with its only peer before, it is told of: that one has left.

@@ -1,11 +1,8 @@
 //! Gathers and scatters by each of the plans that may serve them, which a tuning table chooses, and by registered ones: on plain
 //! memory, with ranks as threads and as processes, of which all but the root have one buffer alone.
 
-mod support {
-    pub mod processes;
-    pub mod threads;
-}
-
+use crate::support::processes::in_two_processes;
+use crate::support::threads::on_threads;
 use antiphon_executor::selection::table::{Kind, Machine, Setting, Table, Times};
 use antiphon_executor::selection::{Question, Rule, Tuning};
 use antiphon_executor::{
@@ -16,8 +13,6 @@ use antiphon_plan::builder::ProgramBuilder;
 use antiphon_plan::model::{Collective, Plan};
 use std::ptr;
 use std::time::Duration;
-use support::processes::in_two_processes;
-use support::threads::on_threads;
 
 /// What may serve a gather, and a scatter.
 const CANDIDATES: [[&str; 2]; 3] = [
@@ -138,7 +133,7 @@ fn threads_gather_and_scatter_by_what_the_table_says() {
 
 #[test]
 fn processes_gather_and_scatter_by_what_the_table_says() {
-    let test = "processes_gather_and_scatter_by_what_the_table_says";
+    let test = processes_gather_and_scatter_by_what_the_table_says;
     in_two_processes(test, |rank, address| {
         // Each candidate, staged and reached through the kernel where that is the faster way.
         for (number, names) in CANDIDATES.into_iter().enumerate() {

@@ -1,9 +1,6 @@
 //! Ranks that call different things are told so before anybody takes what the other's call left for this one's.
 
-mod support {
-    pub mod processes;
-}
-
+use crate::support::processes;
 use antiphon_executor::plan::builder::ProgramBuilder;
 use antiphon_executor::plan::model::{Collective, Plan};
 use antiphon_executor::{
@@ -136,8 +133,8 @@ fn a_rank_that_has_nothing_to_move_deceives_nobody() {
 /// Where each rank has a core, none steps another's blocks, and so sees what they ask for.
 #[test]
 fn a_process_that_has_nothing_to_move_deceives_nobody() {
-    let test = "a_process_that_has_nothing_to_move_deceives_nobody";
-    support::processes::in_two_processes(test, |rank, address| {
+    let test = a_process_that_has_nothing_to_move_deceives_nobody;
+    processes::in_two_processes(test, |rank, address| {
         let rank = Communicator::connect(&Rendezvous::new(address, rank, 2), &options()).unwrap();
         let elements = 4 * rank.rank() as usize;
         let (outcome, output) = after_equal(&rank, &chain(2, false), Ask { elements, ..SAME });

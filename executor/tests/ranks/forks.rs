@@ -1,5 +1,7 @@
 //! A process that has communicators forks, and the child drops its copies of them.
 
+use crate::support::processes::alone;
+use crate::support::threads::on_threads;
 use antiphon_executor::plan::builder::ProgramBuilder;
 use antiphon_executor::plan::model::Collective;
 use antiphon_executor::{Call, Communicator, DataType, Executor, Options};
@@ -13,26 +15,26 @@ fn send(ranks: &[Communicator]) -> [u32; 4] {
     block.put_with_signal_and_flush(&port, program.input(0).all(), program.output(1).all());
     program.block(1).wait(&[port]);
     let plan = program.build().unwrap();
-    let plan = &plan;
-    std::thread::scope(|scope| {
-        let ranks = ranks.iter().map(|rank| {
-            scope.spawn(move || {
-                let executor = Executor::new(rank);
-                let plan = executor.load(plan).unwrap();
-                let (input, mut output) = ([7u32; 4], [0u32; 4]);
-                let (from, to) = ((input.as_ptr().cast(), 16), (output.as_mut_ptr().cast(), 16));
-                // SAFETY: both arrays are as long as the call says, and live past it.
-                unsafe { executor.run(&Call::new(&plan, DataType::U32, from, to)) }.unwrap();
-                output
-            })
-        });
-        let ranks: Vec<_> = ranks.collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).next_back().unwrap()
-    })
+    let outputs = on_threads(ranks, |rank| {
+        let executor = Executor::new(rank);
+        let plan = executor.load(&plan).unwrap();
+        let (input, mut output) = ([7u32; 4], [0u32; 4]);
+        let (from, to) = ((input.as_ptr().cast(), 16), (output.as_mut_ptr().cast(), 16));
+        // SAFETY: both arrays are as long as the call says, and live past it.
+        unsafe { executor.run(&Call::new(&plan, DataType::U32, from, to)) }.unwrap();
+        output
+    });
+    outputs[1]
 }
 
 #[test]
 fn a_child_that_drops_communicators_says_nothing_for_its_parent() {
+    let test = a_child_that_drops_communicators_says_nothing_for_its_parent;
+    // Nothing that another thread holds is then held in the child for ever.
+    alone(test, &[], forks);
+}
+
+fn forks() {
     let options = Options::default().with_timeout(Some(Duration::from_secs(20)));
     let ranks = Communicator::in_process_on(&["this", "that"], &options).unwrap();
     assert_eq!(send(&ranks), [7; 4]);

@@ -1,20 +1,18 @@
 //! Communicators with names: how these are inherited, and what they are in: errors, and the lines of the log.
 
-mod support {
-    pub mod threads;
-}
-
+use crate::support::processes::alone;
+use crate::support::requests::sum_in_place;
+use crate::support::threads::on_threads;
 use antiphon_executor::plan::builder::ProgramBuilder;
 use antiphon_executor::plan::model::Collective;
 use antiphon_executor::{
-    Collectives, Communicator, DataType, Executor, ExecutorError, Group, Options, ReduceOp,
-    Request, What, say_after,
+    Collectives, Communicator, DataType, Executor, ExecutorError, Group, Options, Request, What,
+    say_after,
 };
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::scope;
 use std::time::Duration;
-use support::threads::on_threads;
 
 fn options(name: Option<&str>) -> Options {
     let limit = Some(Duration::from_secs(60));
@@ -26,23 +24,11 @@ fn pair() -> Vec<Communicator> {
     Communicator::in_process(2, &options(Some("dp"))).unwrap()
 }
 
-fn request(buffer: &mut [f32]) -> Request {
-    Request {
-        what: What::AllReduce,
-        input: buffer.as_ptr().cast(),
-        output: buffer.as_mut_ptr().cast(),
-        count: buffer.len() as u64,
-        dtype: DataType::F32,
-        op: ReduceOp::Sum,
-        factor: None,
-    }
-}
-
 /// Sums four numbers.
-fn sum(on: &Collectives) -> Result<(), ExecutorError> {
+fn summed(on: &Collectives) -> Result<(), ExecutorError> {
     let mut buffer = [1.0; 4];
     // SAFETY: the buffer is this call's alone, until it is complete on return.
-    unsafe { on.call(&request(&mut buffer), None) }
+    unsafe { on.call(&sum_in_place(&mut buffer), None) }
 }
 
 /// That an error of rank 1 of two names the communicator once, and then says this.
@@ -59,7 +45,7 @@ fn what_is_refused_is_refused_by_name() {
     let ranks = pair();
     let on = Collectives::new(&ranks[1]).unwrap();
     let mut buffer = [1.0; 4];
-    let broadcast = Request { what: What::Broadcast { root: 7 }, ..request(&mut buffer) };
+    let broadcast = Request { what: What::Broadcast { root: 7 }, ..sum_in_place(&mut buffer) };
     // SAFETY: it is refused.
     is_of_dp(&unsafe { on.call(&broadcast, None) }.unwrap_err(), "cannot use a root: saw rank 7");
     let mut group = Group::new();
@@ -92,7 +78,7 @@ fn what_breaks_a_communicator_is_told_by_name_on_every_rank_once() {
         ranks[1].register(std::ptr::null(), 0).unwrap_err(),
         ranks[1].failure().unwrap(),
         on[1].failure().unwrap(),
-        sum(&on[1]).unwrap_err(),
+        summed(&on[1]).unwrap_err(),
     ] {
         is_of_dp(&error, aborted);
         assert!(error.breaks_communicator() && error.peer() == Some(0), "{error}");
@@ -102,7 +88,7 @@ fn what_breaks_a_communicator_is_told_by_name_on_every_rank_once() {
     let on: Vec<_> = ranks.iter().map(|rank| Collectives::new(rank).unwrap()).collect();
     let ended = on_threads(&on, |on| {
         let mut buffer = [1.0; 4];
-        let mut request = request(&mut buffer);
+        let mut request = sum_in_place(&mut buffer);
         request.count = 1 + u64::from(on.communicator().rank());
         // SAFETY: the buffer is longer, and this call's alone.
         unsafe { on.call(&request, None) }.unwrap_err()
@@ -119,9 +105,9 @@ fn what_a_stream_a_group_and_a_transfer_end_with_has_the_name() {
     let (mut one, mut other) = ([1.0; 4], [1.0; 4]);
     // SAFETY: the buffers are these calls' alone until they are complete, which they are by the end.
     unsafe {
-        on.call(&request(&mut one), Some(&stream)).unwrap();
+        on.call(&sum_in_place(&mut one), Some(&stream)).unwrap();
         let mut group = Group::new();
-        group.call(&on, &request(&mut other), None).unwrap();
+        group.call(&on, &sum_in_place(&mut other), None).unwrap();
         scope(|scope| {
             let ended = scope.spawn(|| on.executor().synchronize(&stream).unwrap_err());
             ranks[0].abort("enough");
@@ -189,10 +175,8 @@ fn ranks_that_do_not_come_are_told_by_the_name_of_what_they_were_to_make() {
     assert!(text.starts_with("communicator `dp`: ") && text.contains("rank 1 "), "{text}");
 }
 
-/// What is logged, while a test listens.
-struct Ear(Mutex<Option<Sender<String>>>);
-
-static EAR: Ear = Ear(Mutex::new(None));
+/// Tells what is logged.
+struct Ear(Mutex<Sender<String>>);
 
 impl log::Log for Ear {
     fn enabled(&self, _: &log::Metadata<'_>) -> bool {
@@ -200,9 +184,8 @@ impl log::Log for Ear {
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        if let Some(told) = &*self.0.lock().unwrap() {
-            let _ = told.send(record.args().to_string());
-        }
+        // Nobody listens any more once the test is over.
+        let _ = self.0.lock().unwrap().send(record.args().to_string());
     }
 
     fn flush(&self) {}
@@ -224,9 +207,12 @@ fn hear(said: &Receiver<String>, start: &str, parts: &[&str]) {
 
 #[test]
 fn lines_of_the_log_about_a_communicator_have_its_name() {
+    alone(lines_of_the_log_about_a_communicator_have_its_name, &[], lines_have_the_name);
+}
+
+fn lines_have_the_name() {
     let (told, said) = channel();
-    *EAR.0.lock().unwrap() = Some(told);
-    log::set_logger(&EAR).unwrap();
+    log::set_logger(Box::leak(Box::new(Ear(Mutex::new(told))))).unwrap();
     log::set_max_level(log::LevelFilter::Warn);
     say_after(Duration::from_millis(1));
     let rank_1 = "communicator `slow` rank 1 of 2";
@@ -246,7 +232,7 @@ fn lines_of_the_log_about_a_communicator_have_its_name() {
         let exchange = &|rank: usize| drop(ranks[rank].exchange(b"x").unwrap());
         late(exchange, "communicator `slow`: rank 1 has waited ", &["in the exchange", "rank 0"]);
         let launch = format!("{rank_1}: launch ");
-        late(&|rank| sum(&on[rank]).unwrap(), &launch, &["on rank 1 made no progress"]);
+        late(&|rank| summed(&on[rank]).unwrap(), &launch, &["on rank 1 made no progress"]);
         let transfer = |rank: usize| {
             let (mut byte, dtype) = (7u8, DataType::U8);
             // SAFETY: the buffer is the call's alone until it is complete, which it is on return.
@@ -263,5 +249,4 @@ fn lines_of_the_log_about_a_communicator_have_its_name() {
         let transfers = format!("{rank_1}, with rank 0: launch ");
         late(&transfer, &transfers, &["made no progress"]);
     }
-    *EAR.0.lock().unwrap() = None;
 }

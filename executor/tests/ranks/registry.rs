@@ -1,16 +1,14 @@
 //! Calls served by what is registered, over threads: plans, code, selectors, and ranks that disagree.
 
-mod support {
-    pub mod threads;
-}
-
+use crate::support::requests::sum;
+use crate::support::threads;
 use antiphon_executor::plan::algorithms::{Shape, allreduce};
 use antiphon_executor::plan::builder::ProgramBuilder;
 use antiphon_executor::plan::model::{Collective, Plan};
 use antiphon_executor::selection::{Question, SelectionError};
 use antiphon_executor::{
     Call, Code, CodeCall, Collectives, Communicator, DataType, ExecutorError, Extent, Group,
-    Options, ReduceOp, Registry, Request, Terms, What,
+    Options, Registry, Request, Terms,
 };
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -52,18 +50,12 @@ fn options(registry: &Registry) -> Options {
 fn on_threads<T: Send>(options: &Options, work: impl Fn(u32, &Collectives) -> T + Sync) -> Vec<T> {
     let ends = Communicator::in_process(2, options).unwrap();
     let ends: Vec<_> = ends.iter().map(|end| Collectives::new(end).unwrap()).collect();
-    support::threads::on_threads(&ends, |on| {
+    threads::on_threads(&ends, |on| {
         let rank = on.communicator().rank();
         RANK.set(rank);
         ON.set(Some(on.clone()));
         work(rank, on)
     })
-}
-
-fn sum(input: &[u32], output: &mut [u32]) -> Request {
-    let (input, output, count) = (input.as_ptr().cast(), output.as_mut_ptr().cast(), input.len());
-    let (what, dtype, op) = (What::AllReduce, DataType::U32, ReduceOp::Sum);
-    Request { what, input, output, count: count as u64, dtype, op, factor: None }
 }
 
 /// The sum over all ranks of 1 on rank 0 and 2 on rank 1, as whoever serves the call sees it.
@@ -441,7 +433,7 @@ fn communicators_do_not_keep_code_and_selectors_that_are_gone() {
     let registry = Registry::new();
     let ends = Communicator::in_process(2, &options(&registry)).unwrap();
     let ends: Vec<_> = ends.iter().map(|end| Collectives::new(end).unwrap()).collect();
-    let calls = || support::threads::on_threads(&ends, |on| all_reduce(on, 4).unwrap());
+    let calls = || threads::on_threads(&ends, |on| all_reduce(on, 4).unwrap());
     let code = adding(10);
     let kept = Arc::downgrade(&code);
     registry.register_code("adding", 1, code, Terms::default()).unwrap();

@@ -1,14 +1,10 @@
 //! Tuning tables in communicators: a table that all ranks have decides.
 
-mod support {
-    pub mod children;
-}
-
+use crate::support::children;
+use crate::support::requests::{sum, sum_in_place};
 use antiphon_executor::selection::table::{Kind, Machine, Setting, Table, Times};
 use antiphon_executor::selection::{Rule, Tuning};
-use antiphon_executor::{
-    Collectives, Communicator, DataType, Options, ReduceOp, Rendezvous, Request, What,
-};
+use antiphon_executor::{Collectives, Communicator, DataType, Options, Rendezvous};
 use antiphon_hal::host::usable_cores;
 use antiphon_plan::model::Collective;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -17,19 +13,10 @@ use std::path::Path;
 use std::sync::Mutex;
 
 /// The sum of ones over a communicator's ranks, as this rank has it.
-fn sum(calls: &Collectives) -> [f32; 1024] {
+fn summed(calls: &Collectives) -> [f32; 1024] {
     let (input, mut output) = ([1.0f32; 1024], [0.0f32; 1024]);
-    let request = Request {
-        what: What::AllReduce,
-        input: input.as_ptr().cast(),
-        output: output.as_mut_ptr().cast(),
-        count: 1024,
-        dtype: DataType::F32,
-        op: ReduceOp::Sum,
-        factor: None,
-    };
-    // SAFETY: both arrays are as long as the call says, and live past it.
-    unsafe { calls.call(&request, None) }.unwrap();
+    // SAFETY: both arrays live past the call.
+    unsafe { calls.call(&sum(&input, &mut output), None) }.unwrap();
     output
 }
 
@@ -63,18 +50,11 @@ fn the_table_of_the_options_decides_on_every_rank() {
                 scope.spawn(move || {
                     let calls = Collectives::new(communicator).unwrap();
                     let (mut output, input) = ([1.0f32; 1024], [1.0f32; 1024]);
-                    let to = output.as_mut_ptr();
-                    let from = if rank == 0 { to.cast_const() } else { input.as_ptr() };
-                    let request = Request {
-                        what: What::AllReduce,
-                        input: from.cast(),
-                        output: to.cast(),
-                        count: 1024,
-                        dtype: DataType::F32,
-                        op: ReduceOp::Sum,
-                        factor: None,
+                    let request = match rank {
+                        0 => sum_in_place(&mut output),
+                        _ => sum(&input, &mut output),
                     };
-                    // SAFETY: both arrays are as long as the call says, and live past it; they are one, or apart.
+                    // SAFETY: both arrays live past the call.
                     unsafe { calls.call(&request, None) }.unwrap();
                     assert_eq!(output, [2.0; 1024]);
                 });
@@ -117,7 +97,7 @@ fn rank_of_two(place: &Rendezvous) {
     let communicator = Communicator::connect(place, &options).unwrap();
     for _ in 0..2 {
         let calls = Collectives::new(&communicator).unwrap();
-        assert!(sum(&calls).iter().all(|sum| *sum == 2.0));
+        assert!(summed(&calls).iter().all(|sum| *sum == 2.0));
         let question = calls.question(&Collective::AllReduce, 4096, DataType::F32);
         let choice = calls.explain(&question).unwrap();
         assert_eq!(choice.rule.name(), rule, "{choice}");
@@ -135,8 +115,8 @@ fn rank_of_two(place: &Rendezvous) {
 
 #[test]
 fn a_file_decides_for_processes_that_have_a_core_each_however_they_are_bound() {
-    let test = "a_file_decides_for_processes_that_have_a_core_each_however_they_are_bound";
-    if let Some(place) = support::children::here(2) {
+    let test = a_file_decides_for_processes_that_have_a_core_each_however_they_are_bound;
+    if let Some(place) = children::here(2) {
         return rank_of_two(&place);
     }
     let folder =
@@ -170,7 +150,7 @@ fn a_file_decides_for_processes_that_have_a_core_each_however_they_are_bound() {
             (CORES, cores.as_ref()),
             (RULE, rule.name().as_ref()),
         ];
-        let ends = support::children::run(test, 2, |_| &variables);
+        let ends = children::run(test, 2, |_| &variables);
         assert!(ends.iter().all(|end| end.success()), "{variables:?}: {ends:?}");
     }
     std::fs::remove_dir_all(&folder).unwrap();

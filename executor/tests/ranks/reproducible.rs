@@ -1,10 +1,7 @@
 //! Sums, products and averages have the same bits wherever an element lies in a message, and however long the message is:
 //! whatever built-in algorithm serves it. Where "sum" is said here, all three are meant.
 
-mod support {
-    pub mod threads;
-}
-
+use crate::support::threads::on_threads;
 use antiphon_executor::plan::algorithms::{Algorithm, Shape, SumOrder};
 use antiphon_executor::plan::model::Collective;
 use antiphon_executor::{
@@ -176,7 +173,7 @@ fn on_hosts<T: Send>(hosts: &[&str], work: impl Fn(&Communicator) -> T + Sync) -
     let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
     let options = options.with_verification(false).with_reproducible(true);
     let ranks = Communicator::in_process_on(hosts, &options).unwrap();
-    support::threads::on_threads(&ranks, work)
+    on_threads(&ranks, work)
 }
 
 fn run_plan(
