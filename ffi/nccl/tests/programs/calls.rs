@@ -1,13 +1,11 @@
 //! The built library: its symbols, and a program against NVIDIA's header that makes every call.
 
-mod tools;
-
+use crate::tools::table::{Column, Row, SHOWN, Shown, rows, unshown};
+use crate::tools::{build, header, libraries, library, link, on_host, run};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use tools::table::{Column, Row, SHOWN, Shown, rows, unshown};
-use tools::{build, header, libraries, library, link, on_host, run};
 
 /// Names of functions in a text, that begin like one of NCCL's and have `after` behind them.
 fn functions(text: &str, after: char) -> BTreeSet<String> {

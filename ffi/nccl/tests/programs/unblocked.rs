@@ -1,8 +1,6 @@
 //! A program whose communicators are made behind its back.
 
-mod tools;
-
-use tools::{on_host, program, run};
+use crate::tools::{on_host, program, run};
 
 #[test]
 fn communicators_that_need_not_block_are_made_behind_the_programs_back() {

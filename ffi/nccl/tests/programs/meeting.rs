@@ -1,8 +1,6 @@
 //! A program whose ranks meet where NCCL's variables say, or by an id, whoever made it.
 
-mod tools;
-
-use tools::{on_host, program, run};
+use crate::tools::{on_host, program, run};
 
 /// What else says where ranks meet, or lets them.
 const OTHERS: [&str; 7] = [

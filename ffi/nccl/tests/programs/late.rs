@@ -1,8 +1,6 @@
 //! A program whose communicators end with objects of its threads and its own.
 
-mod tools;
-
-use tools::{on_host, program, run};
+use crate::tools::{on_host, program, run};
 
 #[test]
 fn destructors_of_threads_and_of_the_program_end_communicators() {

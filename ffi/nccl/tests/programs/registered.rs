@@ -1,9 +1,7 @@
 //! What Python registers serves calls of NCCL's interface in the same process.
 
-mod tools;
-
+use crate::tools::{NEEDS, libraries, on_host, package, python, run};
 use std::path::Path;
-use tools::{NEEDS, libraries, on_host, package, python, run};
 
 /// Runs the program, preloaded or not; `first` is a library that the process has before all others.
 fn registered(preloaded: bool, first: Option<&Path>) {

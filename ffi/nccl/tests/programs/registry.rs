@@ -1,10 +1,8 @@
 //! What a program registers through `antiphon.h` serves its calls of NCCL.
 
-mod tools;
-
+use crate::tools::{build, header, link, on_host, package, run, stand_in};
 use std::fs;
 use std::path::Path;
-use tools::{build, header, link, on_host, package, run, stand_in};
 
 #[test]
 fn plans_and_code_of_the_program_serve_its_nccl_calls() {

@@ -1,10 +1,8 @@
 //! Both names of each function: a program that calls all of them, on the host and where a library that is named makes all calls.
 
-mod tools;
-
+use crate::tools::table::rows;
+use crate::tools::{build, header, link, on_host, run};
 use std::path::Path;
-use tools::table::rows;
-use tools::{build, header, link, on_host, run};
 
 #[test]
 fn a_function_is_the_same_by_both_of_its_names() {

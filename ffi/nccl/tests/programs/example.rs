@@ -1,10 +1,8 @@
 //! The example of a program written for NCCL, as its page has it built and run.
 
-mod tools;
-
+use crate::tools::{NEEDS, libraries, link, on_host, package, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use tools::{NEEDS, libraries, link, on_host, package, run};
 
 /// What the library takes for a GPU of this machine (`src/way.rs`).
 const GPUS: [&str; 3] = ["/dev/nvidiactl", "/dev/dxg", "/dev/kfd"];

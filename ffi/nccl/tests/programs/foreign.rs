@@ -1,8 +1,6 @@
 //! A client that others wrote: NVIDIA's bindings for Python, preloaded with the built library.
 
-mod tools;
-
-use tools::{NEEDS, libraries, on_host, package, python, run};
+use crate::tools::{NEEDS, libraries, on_host, package, python, run};
 
 #[test]
 fn the_bindings_of_nvidia_for_python_are_served() {

@@ -1,8 +1,6 @@
 //! A program whose waits end by an abort, a revocation, a shrinking or a death.
 
-mod tools;
-
-use tools::{on_host, program, run};
+use crate::tools::{on_host, program, run};
 
 #[test]
 fn waits_end_before_what_they_wait_for_comes() {

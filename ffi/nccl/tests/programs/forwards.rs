@@ -1,10 +1,8 @@
 //! Calls that go to the library that `ANTIPHON_NCCL_LIB_PATH` names, which is a stand-in here.
 
-mod tools;
-
+use crate::tools::table::{Column, SHOWN, Shown, rows, unshown};
+use crate::tools::{build, header, libraries, link, on_host, run, stand_in};
 use std::path::Path;
-use tools::table::{Column, SHOWN, Shown, rows, unshown};
-use tools::{build, header, libraries, link, on_host, run, stand_in};
 
 #[test]
 fn what_is_not_served_goes_to_the_real_library_whole_or_not_at_all() {
