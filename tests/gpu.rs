@@ -1,6 +1,7 @@
 //! The `antiphon` command on a GPU: on the simulated driver, which is none.
 
 use antiphon_tests::harness::text;
+use antiphon_tests::name_of;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -30,7 +31,7 @@ fn plans_run_on_a_device_by_processes_and_threads() {
     for mode in ["--processes", "--threads"] {
         let options = "-b 1K -e 4K -f 4 --iters 2 --warmup 1 --block-threads 32 --device cuda";
         let arguments = format!("run {plan} {mode} {options}");
-        let test = "plans_run_on_a_device_by_processes_and_threads";
+        let test = name_of(plans_run_on_a_device_by_processes_and_threads);
         let Some(output) = antiphon(test, &arguments) else { return };
         let (printed, said) = (text(&output.stdout), text(&output.stderr));
         assert!(output.status.success(), "{mode}: {said}\n{printed}");
@@ -45,7 +46,7 @@ fn built_in_algorithms_and_runtime_sizes_run_on_a_device() {
     for collective in ["allreduce", "alltoallv"] {
         let options = "--ranks 2 --size 2K --threads --iters 1 --warmup 0 --block-threads 32";
         let arguments = format!("bench {collective} {options} --device cuda:0");
-        let test = "built_in_algorithms_and_runtime_sizes_run_on_a_device";
+        let test = name_of(built_in_algorithms_and_runtime_sizes_run_on_a_device);
         let Some(output) = antiphon(test, &arguments) else { return };
         let (printed, said) = (text(&output.stdout), text(&output.stderr));
         assert!(output.status.success(), "{collective}: {said}\n{printed}");
@@ -57,7 +58,8 @@ fn ranks_on_devices_may_be_spread_over_nodes() {
     for mode in ["--processes", "--threads"] {
         let options = "--ranks 4 --nodes 2 --size 2K --iters 2 --warmup 1 --block-threads 32";
         let arguments = format!("bench allreduce {options} {mode} --device cuda");
-        let Some(output) = antiphon("ranks_on_devices_may_be_spread_over_nodes", &arguments) else {
+        let Some(output) = antiphon(name_of(ranks_on_devices_may_be_spread_over_nodes), &arguments)
+        else {
             return;
         };
         let (printed, said) = (text(&output.stdout), text(&output.stderr));
@@ -68,7 +70,7 @@ fn ranks_on_devices_may_be_spread_over_nodes() {
 
 #[test]
 fn info_lists_devices_and_a_wrong_one_is_refused() {
-    let test = "info_lists_devices_and_a_wrong_one_is_refused";
+    let test = name_of(info_lists_devices_and_a_wrong_one_is_refused);
     let Some(output) = antiphon(test, "info") else { return };
     let printed = text(&output.stdout);
     assert!(printed.contains("  cuda: 0: "), "{printed}");
@@ -81,7 +83,7 @@ fn info_lists_devices_and_a_wrong_one_is_refused() {
 /// By the simulated compiler, and then without it.
 #[test]
 fn plans_run_by_kernels_that_were_compiled_ahead() {
-    let test = "plans_run_by_kernels_that_were_compiled_ahead";
+    let test = name_of(plans_run_by_kernels_that_were_compiled_ahead);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels-ahead");
     let _ = fs::remove_dir_all(&folder);
     let (code, cache) = (folder.join("code"), folder.join("cache"));

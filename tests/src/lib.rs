@@ -6,6 +6,7 @@ mod folder;
 pub mod hal;
 pub mod harness;
 pub mod methods;
+mod name;
 pub mod net;
 pub mod recorder;
 pub mod simulated;
@@ -14,4 +15,5 @@ mod wait;
 pub mod wire;
 
 pub use folder::Folder;
+pub use name::name_of;
 pub use wait::{until, until_within};

@@ -8,7 +8,7 @@ use antiphon::plan::model::Plan;
 use antiphon::{DataType, ReduceOp};
 use antiphon_tests::harness::processes::{Ranks, role};
 use antiphon_tests::harness::{Random, on_hosts, on_threads, options, seed};
-use antiphon_tests::until;
+use antiphon_tests::{name_of, until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::sync::Arc;
 
@@ -109,7 +109,7 @@ fn streams_without_number_give_right_sums_over_nodes() {
 
 #[test]
 fn processes_with_few_descriptors_have_enough() {
-    Ranks::start("rank_with_few_descriptors", 3, "").succeed();
+    Ranks::start(name_of(rank_with_few_descriptors), 3, "").succeed();
 }
 
 /// A process of the test above.
@@ -125,7 +125,7 @@ fn rank_with_few_descriptors() {
 
 #[test]
 fn a_rank_that_lacks_what_a_call_takes_tells_the_others() {
-    Ranks::start("rank_of_which_one_has_no_descriptors", 2, "").succeed();
+    Ranks::start(name_of(rank_of_which_one_has_no_descriptors), 2, "").succeed();
 }
 
 /// A process of the test above.

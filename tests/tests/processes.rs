@@ -7,7 +7,7 @@ use antiphon::{DataType, ReduceOp};
 use antiphon_tests::harness::plans::buffers;
 use antiphon_tests::harness::processes::{Ranks, Role, role};
 use antiphon_tests::harness::{Area, Case, Random, Source, options, run_case, seed};
-use antiphon_tests::until;
+use antiphon_tests::{name_of, until};
 use rustix::process::{Signal, getpid, kill_process};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -48,7 +48,7 @@ fn descriptors_and_threads() -> (usize, usize) {
 fn the_others_hear_of_a_killed_rank_and_not_by_the_time_limit() {
     let before = shared_memory_files();
     for victim in [0, 2] {
-        let mut ranks = Ranks::start("rank_of_a_job_that_is_killed", 4, &victim.to_string());
+        let mut ranks = Ranks::start(name_of(rank_of_a_job_that_is_killed), 4, &victim.to_string());
         let pids = ranks.pids();
         let mut lines = BufReader::new(ranks.output_of(victim).expect("its output")).lines();
         // The victim is inside its launches from here on.
@@ -117,7 +117,7 @@ fn rank_of_a_job_that_is_killed() {
 
 /// Starts processes that each run one of the jobs below, and demands that all succeed.
 fn job(world: u32, name: &str) {
-    Ranks::start("rank_of_a_job", world, name).succeed();
+    Ranks::start(name_of(rank_of_a_job), world, name).succeed();
 }
 
 #[test]
@@ -270,8 +270,8 @@ fn differing_calls(role: &Role) {
 /// it, and the next call says who is missing.
 #[test]
 fn a_rank_that_ends_after_its_last_call_ends_no_other_in_it() {
-    Ranks::start("rank_beside_one_that_ends", 3, "exit").succeed();
-    Ranks::start("rank_beside_one_that_ends", 3, "kill").succeed_but_for(1);
+    Ranks::start(name_of(rank_beside_one_that_ends), 3, "exit").succeed();
+    Ranks::start(name_of(rank_beside_one_that_ends), 3, "kill").succeed_but_for(1);
 }
 
 /// One process of the test above.
@@ -316,7 +316,7 @@ fn rank_beside_one_that_ends() {
 #[test]
 fn a_process_that_ends_says_goodbye() {
     for hosts in [["one", "one"], ["one", "other"]] {
-        Ranks::start_on("rank_that_is_left", &hosts.map(Some), "").succeed();
+        Ranks::start_on(name_of(rank_that_is_left), &hosts.map(Some), "").succeed();
     }
 }
 
@@ -338,7 +338,7 @@ fn rank_that_is_left() {
 #[test]
 fn a_rank_of_another_host_that_has_let_go_of_a_communicator_is_not_waited_for() {
     let hosts = ["one", "two", "three"].map(Some);
-    Ranks::start_on("rank_beside_one_that_lets_go", &hosts, "").succeed();
+    Ranks::start_on(name_of(rank_beside_one_that_lets_go), &hosts, "").succeed();
 }
 
 /// One process of the test above.

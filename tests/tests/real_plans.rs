@@ -9,6 +9,7 @@ use antiphon_tests::harness::{
     Area, Case, Entry, Source, Verdict, assert_verdict, entries, on_hosts, on_threads, options,
     report, right, run_case, run_cases, run_plans, seed,
 };
+use antiphon_tests::name_of;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -77,7 +78,7 @@ fn every_right_plan_gives_the_right_result_in_processes() {
     let worlds: BTreeSet<u32> = right().map(|entry| entry.ranks()).collect();
     for world in worlds {
         let start = Instant::now();
-        Ranks::start("rank_of_every_right_plan", world, &seed.to_string()).succeed();
+        Ranks::start(name_of(rank_of_every_right_plan), world, &seed.to_string()).succeed();
         println!("{:>8.1?} all plans of {world} ranks", start.elapsed());
     }
 }

@@ -4,6 +4,7 @@ use antiphon::executor::BootstrapError;
 use antiphon::{Communicator, ExecutorError, Op};
 use antiphon_tests::harness::options;
 use antiphon_tests::harness::processes::{Ranks, role};
+use antiphon_tests::name_of;
 use rustix::process::{Signal, getpid, kill_process};
 use std::os::unix::process::ExitStatusExt;
 
@@ -23,7 +24,7 @@ fn ranks_go_on_without_those_that_have_ended() {
         ("kill 2 0", far),
         ("exit 1 3", far),
     ] {
-        let outputs = Ranks::start_on("rank_that_goes_on", &hosts, job).wait();
+        let outputs = Ranks::start_on(name_of(rank_that_goes_on), &hosts, job).wait();
         for (rank, output) in outputs.iter().enumerate() {
             let ends = job.split(' ').any(|victim| victim == rank.to_string());
             let said = String::from_utf8_lossy(&output.stderr);

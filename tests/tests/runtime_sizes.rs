@@ -8,6 +8,7 @@ use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, Plan};
 use antiphon_tests::harness::processes::{Ranks, role};
 use antiphon_tests::harness::{Area, Random, Source, on_threads, options, seed};
+use antiphon_tests::name_of;
 use std::fmt;
 use std::sync::Arc;
 
@@ -464,7 +465,7 @@ fn buffers_and_bytes_may_differ_from_rank_to_rank() {
 
 /// Starts processes that each run one of the jobs below, and demands that all succeed.
 fn job(world: u32, name: &str) {
-    Ranks::start("rank_of_a_job", world, name).succeed();
+    Ranks::start(name_of(rank_of_a_job), world, name).succeed();
 }
 
 #[test]

@@ -8,7 +8,7 @@ use antiphon::executor::{Call, Communicator, Executor, ExecutorError};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon_tests::application::{Application, CHUNK};
 use antiphon_tests::harness::processes::{Ranks, role};
-use antiphon_tests::until;
+use antiphon_tests::{name_of, until};
 use std::time::{Duration, Instant};
 
 /// Words of 64 bits of a buffer that begins in one chunk and ends in the next but one.
@@ -56,7 +56,7 @@ fn add_up_in(application: &Application, rank: &Communicator, kind: &str, buffers
 
 #[test]
 fn any_allocators_buffers_are_added_up_on_threads() {
-    let test = "buffers::any_allocators_buffers_are_added_up_on_threads";
+    let test = name_of(any_allocators_buffers_are_added_up_on_threads);
     let Some(simulated) = cuda_only(test) else { return };
     let application = &Application::new(&simulated);
     for kind in KINDS {
@@ -69,7 +69,7 @@ fn any_allocators_buffers_are_added_up_on_threads() {
 
 #[test]
 fn calls_of_many_sizes_take_little_memory_of_the_device() {
-    let test = "buffers::calls_of_many_sizes_take_little_memory_of_the_device";
+    let test = name_of(calls_of_many_sizes_take_little_memory_of_the_device);
     let Some(simulated) = cuda_only(test) else { return };
     let application = &Application::new(&simulated);
     let plan = Algorithm::AllReduceTwoShotPackets.plan(Shape::new(WORLD as usize)).unwrap();
@@ -106,9 +106,9 @@ fn calls_of_many_sizes_take_little_memory_of_the_device() {
 
 #[test]
 fn any_allocators_buffers_are_added_up_in_processes() {
-    let test = "buffers::any_allocators_buffers_are_added_up_in_processes";
+    let test = name_of(any_allocators_buffers_are_added_up_in_processes);
     if cuda_only(test).is_some() {
-        Ranks::start("buffers::rank_with_any_allocators_buffers", WORLD, "").succeed();
+        Ranks::start(name_of(rank_with_any_allocators_buffers), WORLD, "").succeed();
     }
 }
 
@@ -116,7 +116,7 @@ fn any_allocators_buffers_are_added_up_in_processes() {
 #[test]
 fn rank_with_any_allocators_buffers() {
     let Some(role) = role() else { return };
-    let test = "buffers::rank_with_any_allocators_buffers";
+    let test = name_of(rank_with_any_allocators_buffers);
     let application = Application::new(&cuda_only(test).expect("started on the simulator"));
     let rank = role.connect(&options().with_device(Some(device()))).unwrap();
     for kind in KINDS {
@@ -130,10 +130,10 @@ const AT_ONCE: [(&str, &str); 1] = [("ANTIPHON_GPUSIM_WAITS", "0")];
 
 #[test]
 fn memory_of_cudamalloc_is_mapped_where_that_is_asked_for() {
-    let test = "buffers::memory_of_cudamalloc_is_mapped_where_that_is_asked_for";
+    let test = name_of(memory_of_cudamalloc_is_mapped_where_that_is_asked_for);
     let Some(simulated) = cuda_only_with(test, &AT_ONCE) else { return };
     if simulated_alone(test, &simulated).is_some() {
-        Ranks::start("buffers::rank_that_maps_memory_of_cudamalloc", WORLD, "").succeed();
+        Ranks::start(name_of(rank_that_maps_memory_of_cudamalloc), WORLD, "").succeed();
     }
 }
 
@@ -141,7 +141,7 @@ fn memory_of_cudamalloc_is_mapped_where_that_is_asked_for() {
 #[test]
 fn rank_that_maps_memory_of_cudamalloc() {
     let Some(role) = role() else { return };
-    let test = "buffers::rank_that_maps_memory_of_cudamalloc";
+    let test = name_of(rank_that_maps_memory_of_cudamalloc);
     let application = Application::new(&cuda_only(test).expect("started on the simulator"));
     let options = options().with_device(Some(device())).with_legacy_ipc(true);
     add_up(&application, &role.connect(&options).unwrap(), KINDS[2]);
@@ -150,10 +150,10 @@ fn rank_that_maps_memory_of_cudamalloc() {
 
 #[test]
 fn registered_memory_is_mapped_before_the_first_call() {
-    let test = "buffers::registered_memory_is_mapped_before_the_first_call";
+    let test = name_of(registered_memory_is_mapped_before_the_first_call);
     let Some(simulated) = cuda_only_with(test, &AT_ONCE) else { return };
     if simulated_alone(test, &simulated).is_some() {
-        Ranks::start("buffers::rank_that_registers_memory", WORLD, "").succeed();
+        Ranks::start(name_of(rank_that_registers_memory), WORLD, "").succeed();
     }
 }
 
@@ -161,7 +161,7 @@ fn registered_memory_is_mapped_before_the_first_call() {
 #[test]
 fn rank_that_registers_memory() {
     let Some(role) = role() else { return };
-    let test = "buffers::rank_that_registers_memory";
+    let test = name_of(rank_that_registers_memory);
     let application = Application::new(&cuda_only(test).expect("started on the simulator"));
     let options = options().with_device(Some(device())).with_legacy_ipc(true);
     let rank = role.connect(&options).unwrap();
@@ -186,7 +186,7 @@ const FREED: usize = 300;
 
 #[test]
 fn memory_that_is_freed_before_a_peer_has_mapped_it_breaks_nothing() {
-    let test = "buffers::memory_that_is_freed_before_a_peer_has_mapped_it_breaks_nothing";
+    let test = name_of(memory_that_is_freed_before_a_peer_has_mapped_it_breaks_nothing);
     let Some(simulated) = cuda_only(test) else { return };
     if simulated_alone(test, &simulated).is_none() {
         return;
@@ -210,8 +210,7 @@ const ATTEMPTS: Duration = Duration::from_secs(60);
 
 #[test]
 fn memory_that_is_freed_before_a_peer_has_mapped_it_ends_a_call_that_needs_it() {
-    let test =
-        "buffers::memory_that_is_freed_before_a_peer_has_mapped_it_ends_a_call_that_needs_it";
+    let test = name_of(memory_that_is_freed_before_a_peer_has_mapped_it_ends_a_call_that_needs_it);
     let Some(simulated) = cuda_only(test) else { return };
     if simulated_alone(test, &simulated).is_none() {
         return;
@@ -258,10 +257,10 @@ const IDLE: Duration = Duration::from_millis(1200);
 
 #[test]
 fn buffers_of_queued_launches_stay_mapped_in_processes() {
-    let test = "buffers::buffers_of_queued_launches_stay_mapped_in_processes";
+    let test = name_of(buffers_of_queued_launches_stay_mapped_in_processes);
     let Some(simulated) = cuda_only_with(test, &AT_ONCE) else { return };
     if simulated_alone(test, &simulated).is_some() {
-        Ranks::start("buffers::rank_with_many_buffers", WORLD, "").succeed();
+        Ranks::start(name_of(rank_with_many_buffers), WORLD, "").succeed();
     }
 }
 
@@ -269,7 +268,7 @@ fn buffers_of_queued_launches_stay_mapped_in_processes() {
 #[test]
 fn rank_with_many_buffers() {
     let Some(role) = role() else { return };
-    let test = "buffers::rank_with_many_buffers";
+    let test = name_of(rank_with_many_buffers);
     let application = Application::new(&cuda_only(test).expect("started on the simulator"));
     let options = options().with_device(Some(device())).with_legacy_ipc(true);
     let rank = role.connect(&options).unwrap();
@@ -311,9 +310,9 @@ fn rank_with_many_buffers() {
 
 #[test]
 fn a_graph_keeps_its_staging_when_a_larger_call_needs_more() {
-    let test = "buffers::a_graph_keeps_its_staging_when_a_larger_call_needs_more";
+    let test = name_of(a_graph_keeps_its_staging_when_a_larger_call_needs_more);
     if cuda_only(test).is_some() {
-        Ranks::start("buffers::rank_with_a_graph_of_staged_buffers", WORLD, "").succeed();
+        Ranks::start(name_of(rank_with_a_graph_of_staged_buffers), WORLD, "").succeed();
     }
 }
 
@@ -321,7 +320,7 @@ fn a_graph_keeps_its_staging_when_a_larger_call_needs_more() {
 #[test]
 fn rank_with_a_graph_of_staged_buffers() {
     let Some(role) = role() else { return };
-    let test = "buffers::rank_with_a_graph_of_staged_buffers";
+    let test = name_of(rank_with_a_graph_of_staged_buffers);
     let application = Application::new(&cuda_only(test).expect("started on the simulator"));
     let rank = role.connect(&options().with_device(Some(device()))).unwrap();
     let executor = Executor::new(&rank);

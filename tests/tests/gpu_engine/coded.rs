@@ -13,7 +13,7 @@ use antiphon::plan::algorithms::{Shape, allreduce};
 use antiphon::plan::model::Collective;
 use antiphon::{DataType, ReduceOp};
 use antiphon_tests::recorder::Recorder;
-use antiphon_tests::{until, until_within};
+use antiphon_tests::{name_of, until, until_within};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -166,7 +166,7 @@ impl Rank {
 
 #[test]
 fn code_serves_with_and_without_a_stream() {
-    if on_simulator("coded::code_serves_with_and_without_a_stream").is_none() {
+    if on_simulator(name_of(code_serves_with_and_without_a_stream)).is_none() {
         return;
     }
     for (world, count) in [(2, 1), (3, 3)] {
@@ -207,7 +207,7 @@ impl Code for OfHosts {
 #[test]
 fn code_that_does_not_say_so_is_not_asked_and_no_device_gets_memory_of_the_host() {
     let test =
-        "coded::code_that_does_not_say_so_is_not_asked_and_no_device_gets_memory_of_the_host";
+        name_of(code_that_does_not_say_so_is_not_asked_and_no_device_gets_memory_of_the_host);
     if on_simulator(test).is_none() {
         return;
     }
@@ -251,7 +251,7 @@ fn code_that_does_not_say_so_is_not_asked_and_no_device_gets_memory_of_the_host(
 
 #[test]
 fn ranks_on_devices_of_different_kinds_are_refused_code_on_all_of_them() {
-    let test = "coded::ranks_on_devices_of_different_kinds_are_refused_code_on_all_of_them";
+    let test = name_of(ranks_on_devices_of_different_kinds_are_refused_code_on_all_of_them);
     if on_simulator(test).is_none() {
         return;
     }
@@ -279,7 +279,7 @@ fn ranks_on_devices_of_different_kinds_are_refused_code_on_all_of_them() {
 
 #[test]
 fn ranks_that_disagree_are_told_so_before_code_runs() {
-    if on_simulator("coded::ranks_that_disagree_are_told_so_before_code_runs").is_none() {
+    if on_simulator(name_of(ranks_that_disagree_are_told_so_before_code_runs)).is_none() {
         return;
     }
     // What each chooses, the elements that it passes, and what the error says of each.
@@ -318,7 +318,7 @@ fn ranks_that_disagree_are_told_so_before_code_runs() {
 
 #[test]
 fn code_that_fails_or_panics_on_one_rank_ends_the_call_on_all() {
-    if on_simulator("coded::code_that_fails_or_panics_on_one_rank_ends_the_call_on_all").is_none() {
+    if on_simulator(name_of(code_that_fails_or_panics_on_one_rank_ends_the_call_on_all)).is_none() {
         return;
     }
     for (fault, part) in [(Fault::Error, "cannot go on"), (Fault::Panic, "it panicked: no more")] {
@@ -354,7 +354,7 @@ fn code_that_fails_or_panics_on_one_rank_ends_the_call_on_all() {
 
 #[test]
 fn what_code_launches_is_recorded_and_replays_do_not_call_it() {
-    let test = "coded::what_code_launches_is_recorded_and_replays_do_not_call_it";
+    let test = name_of(what_code_launches_is_recorded_and_replays_do_not_call_it);
     let Some(simulated) = on_simulator(test) else { return };
     let application = &Recorder::new(&simulated, backend());
     for (count, grouped) in [(1, false), (2, false), (2, true)] {
@@ -400,7 +400,7 @@ fn what_code_launches_is_recorded_and_replays_do_not_call_it() {
 
 #[test]
 fn ranks_that_disagree_are_told_so_beside_graphs() {
-    let test = "coded::ranks_that_disagree_are_told_so_beside_graphs";
+    let test = name_of(ranks_that_disagree_are_told_so_beside_graphs);
     let Some(simulated) = on_simulator(test) else { return };
     let application = &Recorder::new(&simulated, backend());
     // Who takes code, where the others take a plan; and whether that is recorded, or comes behind what was.
@@ -454,7 +454,7 @@ fn ranks_that_disagree_are_told_so_beside_graphs() {
 
 #[test]
 fn a_recorded_call_takes_no_number_whatever_serves_it() {
-    let test = "coded::a_recorded_call_takes_no_number_whatever_serves_it";
+    let test = name_of(a_recorded_call_takes_no_number_whatever_serves_it);
     let Some(simulated) = on_simulator(test) else { return };
     let application = &Recorder::new(&simulated, backend());
     // What is called, alone and then into a graph, and the number of the call behind that. Code meets and launches a plan.
@@ -484,7 +484,7 @@ fn a_recorded_call_takes_no_number_whatever_serves_it() {
 
 #[test]
 fn one_thread_drives_all_ranks_and_code_has_its_turn_among_their_calls() {
-    let test = "coded::one_thread_drives_all_ranks_and_code_has_its_turn_among_their_calls";
+    let test = name_of(one_thread_drives_all_ranks_and_code_has_its_turn_among_their_calls);
     if on_simulator(test).is_none() {
         return;
     }
@@ -530,7 +530,7 @@ fn one_thread_drives_all_ranks_and_code_has_its_turn_among_their_calls() {
 
 #[test]
 fn a_rank_that_does_not_come_is_waited_for_until_the_limit_or_an_abort() {
-    let test = "coded::a_rank_that_does_not_come_is_waited_for_until_the_limit_or_an_abort";
+    let test = name_of(a_rank_that_does_not_come_is_waited_for_until_the_limit_or_an_abort);
     if on_simulator(test).is_none() {
         return;
     }

@@ -8,6 +8,7 @@ use antiphon::executor::{Call, Communicator, Executor};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, Plan};
 use antiphon_tests::harness::processes::{Ranks, role};
+use antiphon_tests::name_of;
 
 /// Devices without such steps.
 const APART: [(&str, &str); 1] = [("ANTIPHON_GPUSIM_ATOMICS", "0")];
@@ -36,7 +37,7 @@ fn by_one_channel(rounds: usize) -> Plan {
 
 #[test]
 fn no_signal_of_blocks_that_share_a_channel_is_lost() {
-    let test = "counted::no_signal_of_blocks_that_share_a_channel_is_lost";
+    let test = name_of(no_signal_of_blocks_that_share_a_channel_is_lost);
     if on_simulator_with(test, &APART).is_none() {
         return;
     }
@@ -67,12 +68,11 @@ fn signal_by_one_channel(rank: &Communicator) {
 /// Rank 0 sees its own device alone, and maps memory of the other all the same, as drivers let it.
 #[test]
 fn no_signal_to_a_device_that_a_process_does_not_see_is_lost() {
-    if on_simulator("counted::no_signal_to_a_device_that_a_process_does_not_see_is_lost").is_none()
-    {
+    if on_simulator(name_of(no_signal_to_a_device_that_a_process_does_not_see_is_lost)).is_none() {
         return;
     }
     let one = [("ANTIPHON_GPUSIM_DEVICES", "1")];
-    Ranks::start_in("counted::rank_beside_a_hidden_device", &[&one, &[]], "").succeed();
+    Ranks::start_in(name_of(rank_beside_a_hidden_device), &[&one, &[]], "").succeed();
 }
 
 /// One process of the test above.
@@ -85,7 +85,7 @@ fn rank_beside_a_hidden_device() {
 
 #[test]
 fn every_right_plan_gives_the_right_result() {
-    if on_simulator_with("counted::every_right_plan_gives_the_right_result", &APART).is_some() {
+    if on_simulator_with(name_of(every_right_plan_gives_the_right_result), &APART).is_some() {
         every_right_plan_over_devices(&[2]);
     }
 }

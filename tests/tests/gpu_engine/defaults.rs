@@ -8,6 +8,7 @@ use antiphon::executor::selection::{Candidate, Devices, Selected};
 use antiphon::executor::{Collectives, Communicator, ReduceOp, Request, What};
 use antiphon::plan::algorithms::Algorithm;
 use antiphon::plan::model::Collective;
+use antiphon_tests::name_of;
 use antiphon_tests::simulated::pass_over;
 use std::sync::Arc;
 
@@ -71,7 +72,7 @@ fn call(rank: &Communicator, on: &Collectives, stream: &Arc<dyn Stream>, what: W
 
 #[test]
 fn calls_by_name_go_by_the_predictions_for_their_devices() {
-    let test = "defaults::calls_by_name_go_by_the_predictions_for_their_devices";
+    let test = name_of(calls_by_name_go_by_the_predictions_for_their_devices);
     if on_simulator_of(test, WORLD as usize).is_none() {
         return;
     }
@@ -109,7 +110,7 @@ fn calls_by_name_go_by_the_predictions_for_their_devices() {
 
 #[test]
 fn without_multicast_and_on_one_device_no_switch_is_chosen() {
-    let test = "defaults::without_multicast_and_on_one_device_no_switch_is_chosen";
+    let test = name_of(without_multicast_and_on_one_device_no_switch_is_chosen);
     if on_simulator_of(test, WORLD as usize).is_none() {
         return;
     }

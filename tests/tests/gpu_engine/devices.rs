@@ -14,6 +14,7 @@ use antiphon::plan::model::Collective;
 use antiphon_tests::application::{Application, CHUNK};
 use antiphon_tests::harness::processes::{Ranks, role};
 use antiphon_tests::harness::{report, run_plans, seed};
+use antiphon_tests::name_of;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ pub fn devices(world: u32, count: u32) -> Vec<Arc<dyn Device>> {
 
 #[test]
 fn every_right_plan_gives_the_right_result_on_threads_over_devices() {
-    let test = "devices::every_right_plan_gives_the_right_result_on_threads_over_devices";
+    let test = name_of(every_right_plan_gives_the_right_result_on_threads_over_devices);
     if on_simulator_of(test, 2).is_some() {
         every_right_plan_over_devices(&COUNTS);
     }
@@ -59,7 +60,7 @@ pub fn every_right_plan_over_devices(counts: &[u32]) {
 
 #[test]
 fn every_right_plan_gives_the_right_result_in_processes_over_devices() {
-    let test = "devices::every_right_plan_gives_the_right_result_in_processes_over_devices";
+    let test = name_of(every_right_plan_gives_the_right_result_in_processes_over_devices);
     if on_simulator_of(test, 2).is_none() {
         return;
     }
@@ -70,7 +71,7 @@ fn every_right_plan_gives_the_right_result_in_processes_over_devices() {
     for world in worlds {
         for count in COUNTS {
             let job = format!("{seed} {count}");
-            Ranks::start("devices::rank_over_devices", world, &job).succeed();
+            Ranks::start(name_of(rank_over_devices), world, &job).succeed();
         }
     }
 }
@@ -90,7 +91,7 @@ fn rank_over_devices() {
 
 #[test]
 fn devices_that_cannot_work_together_are_named_on_every_rank() {
-    let test = "devices::devices_that_cannot_work_together_are_named_on_every_rank";
+    let test = name_of(devices_that_cannot_work_together_are_named_on_every_rank);
     if on_simulator_alone(test, &[("ANTIPHON_GPUSIM_PEERS", "0")]).is_none() {
         return;
     }
@@ -125,13 +126,13 @@ fn devices_that_cannot_work_together_are_named_on_every_rank() {
 
 #[test]
 fn what_a_process_does_not_see_is_said_to_be_hidden() {
-    let test = "devices::what_a_process_does_not_see_is_said_to_be_hidden";
+    let test = name_of(what_a_process_does_not_see_is_said_to_be_hidden);
     if on_simulator_alone(test, &[]).filter(|_| there_are(test, 2)).is_none() {
         return;
     }
     // Rank 0 sees the first device alone, and its driver says nothing of the second. Rank 1 sees both, and reaches the first.
     let one = [("ANTIPHON_GPUSIM_DEVICES", "1"), ("ANTIPHON_GPUSIM_PEERS", "0")];
-    Ranks::start_in("devices::rank_beside_a_hidden_device", &[&one, &[]], "").succeed();
+    Ranks::start_in(name_of(rank_beside_a_hidden_device), &[&one, &[]], "").succeed();
 }
 
 /// One process of the test above.
@@ -151,7 +152,7 @@ fn rank_beside_a_hidden_device() {
 /// Ranks of one process use each other's addresses only on one device: another one reaches what it has mapped.
 #[test]
 fn memory_that_nobody_can_import_is_staged_between_devices() {
-    let test = "devices::memory_that_nobody_can_import_is_staged_between_devices";
+    let test = name_of(memory_that_nobody_can_import_is_staged_between_devices);
     let Some(simulated) = cuda_only(test).filter(|_| there_are(test, 2)) else { return };
     let application = &Application::new(&simulated);
     let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap();
@@ -186,7 +187,7 @@ fn memory_that_nobody_can_import_is_staged_between_devices() {
 #[test]
 fn a_device_without_a_number_is_the_current_one_or_that_of_the_rank_on_its_host() {
     let test =
-        "devices::a_device_without_a_number_is_the_current_one_or_that_of_the_rank_on_its_host";
+        name_of(a_device_without_a_number_is_the_current_one_or_that_of_the_rank_on_its_host);
     let environment =
         [("ANTIPHON_GPUSIM_DEVICES", "3"), ("LOCAL_RANK", "5"), ("ANTIPHON_LOCAL_RANK", "")];
     if on_simulator_alone(test, &environment).is_none() {

@@ -8,12 +8,12 @@ use crate::{backend, device, on_devices, on_threads, options};
 use antiphon::DataType;
 use antiphon::executor::hal::{Backend, Memory, driver};
 use antiphon::executor::{Call, Communicator, Executor, Options};
-use antiphon_tests::Folder;
 use antiphon_tests::application::{Application, CHUNK};
 use antiphon_tests::harness::processes::{Ranks, role};
 use antiphon_tests::harness::{report, run_plans, seed};
 use antiphon_tests::simulated::{Simulated, enter, pass_over};
 use antiphon_tests::wire::example::example;
+use antiphon_tests::{Folder, name_of};
 use std::sync::Arc;
 
 /// Where plugins of wires are.
@@ -50,7 +50,7 @@ fn direct(rank: &Communicator) -> u64 {
 
 #[test]
 fn every_right_plan_with_ports_gives_the_right_result() {
-    let test = "direct::every_right_plan_with_ports_gives_the_right_result";
+    let test = name_of(every_right_plan_with_ports_gives_the_right_result);
     if with_wire(test, &[]).is_none() {
         return;
     }
@@ -71,13 +71,13 @@ fn every_right_plan_with_ports_gives_the_right_result() {
 
 #[test]
 fn plans_give_the_right_result_in_processes() {
-    let test = "direct::plans_give_the_right_result_in_processes";
+    let test = name_of(plans_give_the_right_result_in_processes);
     if with_wire(test, &[]).is_none() {
         return;
     }
     let seed = seed();
     println!("seed {seed}");
-    Ranks::start("direct::rank_over_the_wire", 2, &seed.to_string()).succeed();
+    Ranks::start(name_of(rank_over_the_wire), 2, &seed.to_string()).succeed();
 }
 
 /// A process of the test above.
@@ -169,7 +169,7 @@ fn two_devices(simulated: &Simulated, packets: bool, rounds: u64, place: Place) 
 
 #[test]
 fn bytes_go_from_device_to_device_and_packets_in_parcels() {
-    let test = "direct::bytes_go_from_device_to_device_and_packets_in_parcels";
+    let test = name_of(bytes_go_from_device_to_device_and_packets_in_parcels);
     let Some(simulated) = with_wire(test, &[]) else { return };
     // The first launch may come before the ranks have told each other of their memory.
     let bytes = two_devices(&simulated, false, 8, MALLOC);
@@ -179,7 +179,7 @@ fn bytes_go_from_device_to_device_and_packets_in_parcels() {
 
 #[test]
 fn a_device_that_does_not_order_a_cards_writes_gets_parcels_and_sends_without() {
-    let test = "direct::a_device_that_does_not_order_a_cards_writes_gets_parcels_and_sends_without";
+    let test = name_of(a_device_that_does_not_order_a_cards_writes_gets_parcels_and_sends_without);
     let Some(simulated) = with_wire(test, &[("ANTIPHON_GPUSIM_UNORDERED", "1")]) else { return };
     let sent = two_devices(&simulated, false, 8, MALLOC);
     assert!(sent[0] == 0 && sent[1] > 0, "{sent:?}");
@@ -187,7 +187,7 @@ fn a_device_that_does_not_order_a_cards_writes_gets_parcels_and_sends_without() 
 
 #[test]
 fn memory_without_a_buffer_is_sent_in_parcels() {
-    let test = "direct::memory_without_a_buffer_is_sent_in_parcels";
+    let test = name_of(memory_without_a_buffer_is_sent_in_parcels);
     let Some(simulated) = with_wire(test, &[]) else { return };
     assert_eq!(two_devices(&simulated, false, 4, CHUNKS), [0, 0], "sources without a buffer");
     let staged = two_devices(&simulated, false, 8, PRIVATE);
@@ -197,7 +197,7 @@ fn memory_without_a_buffer_is_sent_in_parcels() {
 /// Rank 0 frees what a wire has had while a launch of its waits for rank 1, and meets it on the host.
 #[test]
 fn a_barrier_frees_nothing_under_a_launch() {
-    let test = "direct::a_barrier_frees_nothing_under_a_launch";
+    let test = name_of(a_barrier_frees_nothing_under_a_launch);
     let slow = [("ANTIPHON_GPUSIM_WAITS", "pin,open,peer,map")];
     if with_wire(test, &slow).is_none() {
         return;

@@ -14,7 +14,7 @@ use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, Plan};
 use antiphon_tests::application::Application;
 use antiphon_tests::recorder::Recorder;
-use antiphon_tests::{until, until_within};
+use antiphon_tests::{name_of, until, until_within};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ fn sends_packets() -> Plan {
 
 #[test]
 fn launches_that_begin_after_an_abort_are_over_at_once() {
-    let test = "ends::launches_that_begin_after_an_abort_are_over_at_once";
+    let test = name_of(launches_that_begin_after_an_abort_are_over_at_once);
     if on_simulator(test).is_none() {
         return;
     }
@@ -87,7 +87,7 @@ fn launches_that_begin_after_an_abort_are_over_at_once() {
 
 #[test]
 fn a_launch_that_is_not_proven_ends_behind_whoever_reads_its_buffers() {
-    let test = "ends::a_launch_that_is_not_proven_ends_behind_whoever_reads_its_buffers";
+    let test = name_of(a_launch_that_is_not_proven_ends_behind_whoever_reads_its_buffers);
     if on_simulator(test).is_none() {
         return;
     }
@@ -183,7 +183,7 @@ fn has_output_back(aborts: u32, await_end: impl Fn(&Executor, &Arc<dyn Stream>) 
 
 #[test]
 fn an_abort_is_over_once_no_peer_writes_any_more() {
-    let test = "ends::an_abort_is_over_once_no_peer_writes_any_more";
+    let test = name_of(an_abort_is_over_once_no_peer_writes_any_more);
     if on_simulator(test).is_none() {
         return;
     }
@@ -192,7 +192,7 @@ fn an_abort_is_over_once_no_peer_writes_any_more() {
 
 #[test]
 fn failed_calls_are_complete_once_no_peer_writes_any_more() {
-    let test = "ends::failed_calls_are_complete_once_no_peer_writes_any_more";
+    let test = name_of(failed_calls_are_complete_once_no_peer_writes_any_more);
     if on_simulator(test).is_none() {
         return;
     }
@@ -207,7 +207,7 @@ fn failed_calls_are_complete_once_no_peer_writes_any_more() {
 
 #[test]
 fn a_launch_that_is_being_made_at_an_abort_is_not_put_into_its_stream() {
-    let test = "ends::a_launch_that_is_being_made_at_an_abort_is_not_put_into_its_stream";
+    let test = name_of(a_launch_that_is_being_made_at_an_abort_is_not_put_into_its_stream);
     if on_simulator(test).is_none() {
         return;
     }
@@ -234,7 +234,7 @@ fn a_launch_that_is_being_made_at_an_abort_is_not_put_into_its_stream() {
 
 #[test]
 fn a_device_that_fails_ends_its_communicators_with_the_drivers_error() {
-    let test = "ends::a_device_that_fails_ends_its_communicators_with_the_drivers_error";
+    let test = name_of(a_device_that_fails_ends_its_communicators_with_the_drivers_error);
     let Some(simulated) = cuda_only(test) else { return };
     let Some(application) = simulated_alone(test, &simulated) else { return };
     // Nothing else ends what waits.
@@ -259,7 +259,7 @@ fn a_device_that_fails_ends_its_communicators_with_the_drivers_error() {
 
 #[test]
 fn waits_without_a_limit_say_whom_they_are_for() {
-    if on_simulator("ends::waits_without_a_limit_say_whom_they_are_for").is_none() {
+    if on_simulator(name_of(waits_without_a_limit_say_whom_they_are_for)).is_none() {
         return;
     }
     listen();
@@ -324,7 +324,7 @@ fn frees_too_early(
 
 #[test]
 fn who_frees_a_buffer_before_a_peer_has_mapped_it_is_named() {
-    let test = "ends::who_frees_a_buffer_before_a_peer_has_mapped_it_is_named";
+    let test = name_of(who_frees_a_buffer_before_a_peer_has_mapped_it_is_named);
     if on_simulator(test).is_none() {
         return;
     }
@@ -374,7 +374,7 @@ fn load_aside(application: &Application, rank: &Communicator, code: &Arc<Vec<u8>
 /// Nor does who would ask what the kernel waits for: all wait for a thread that loads code, and that one for the kernel.
 #[test]
 fn a_launch_reaches_the_time_limit_where_the_driver_answers_nobody() {
-    let test = "ends::a_launch_reaches_the_time_limit_where_the_driver_answers_nobody";
+    let test = name_of(a_launch_reaches_the_time_limit_where_the_driver_answers_nobody);
     let busy = [("ANTIPHON_GPUSIM_WAITS", "load")];
     let Some(simulated) = cuda_only_with(test, &busy) else { return };
     let application = Application::new(&simulated);
@@ -392,7 +392,7 @@ fn a_launch_reaches_the_time_limit_where_the_driver_answers_nobody() {
 
 #[test]
 fn a_launch_that_waits_for_an_earlier_one_of_a_peer_reaches_the_time_limit() {
-    let test = "ends::a_launch_that_waits_for_an_earlier_one_of_a_peer_reaches_the_time_limit";
+    let test = name_of(a_launch_that_waits_for_an_earlier_one_of_a_peer_reaches_the_time_limit);
     if on_simulator(test).is_none() {
         return;
     }
@@ -420,7 +420,7 @@ fn a_launch_that_waits_for_an_earlier_one_of_a_peer_reaches_the_time_limit() {
 
 #[test]
 fn a_communicator_that_goes_hears_its_peers_until_its_launches_are_over() {
-    let test = "ends::a_communicator_that_goes_hears_its_peers_until_its_launches_are_over";
+    let test = name_of(a_communicator_that_goes_hears_its_peers_until_its_launches_are_over);
     if on_simulator(test).is_none() {
         return;
     }
@@ -450,7 +450,7 @@ const FREED: Duration = Duration::from_secs(10);
 
 #[test]
 fn a_communicator_that_goes_between_replays_keeps_no_memory() {
-    let test = "ends::a_communicator_that_goes_between_replays_keeps_no_memory";
+    let test = name_of(a_communicator_that_goes_between_replays_keeps_no_memory);
     let Some(simulated) = cuda_only(test) else { return };
     let Some(application) = simulated_alone(test, &simulated) else { return };
     let recorder = &Recorder::new(&simulated, backend());
@@ -478,7 +478,7 @@ fn a_communicator_that_goes_between_replays_keeps_no_memory() {
 
 #[test]
 fn launches_of_a_communicator_that_goes_reach_the_time_limit() {
-    let test = "ends::launches_of_a_communicator_that_goes_reach_the_time_limit";
+    let test = name_of(launches_of_a_communicator_that_goes_reach_the_time_limit);
     if on_simulator(test).is_none() {
         return;
     }
@@ -502,7 +502,7 @@ fn launches_of_a_communicator_that_goes_reach_the_time_limit() {
 
 #[test]
 fn a_driver_whose_queue_is_full_does_not_keep_launches_from_the_time_limit() {
-    let test = "ends::a_driver_whose_queue_is_full_does_not_keep_launches_from_the_time_limit";
+    let test = name_of(a_driver_whose_queue_is_full_does_not_keep_launches_from_the_time_limit);
     if on_simulator(test).is_none() {
         return;
     }

@@ -12,7 +12,7 @@ use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, OpKind, Plan};
 use antiphon::{DataType, ReduceOp};
 use antiphon_tests::harness::processes::{Ranks, role};
-use antiphon_tests::until_within;
+use antiphon_tests::{name_of, until_within};
 use std::io::{BufRead, BufReader};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
@@ -45,7 +45,7 @@ fn hangs() -> Plan {
 
 #[test]
 fn a_wait_without_a_signal_ends_with_the_operation_and_the_channel() {
-    let test = "faults::a_wait_without_a_signal_ends_with_the_operation_and_the_channel";
+    let test = name_of(a_wait_without_a_signal_ends_with_the_operation_and_the_channel);
     if on_simulator(test).is_none() {
         return;
     }
@@ -81,7 +81,7 @@ pub fn await_failure(rank: &Communicator) -> ExecutorError {
 
 #[test]
 fn a_rank_that_does_not_come_is_named() {
-    if on_simulator("faults::a_rank_that_does_not_come_is_named").is_none() {
+    if on_simulator(name_of(a_rank_that_does_not_come_is_named)).is_none() {
         return;
     }
     let options = options().with_timeout(Some(LIMIT));
@@ -100,7 +100,7 @@ fn a_rank_that_does_not_come_is_named() {
 
 #[test]
 fn a_rank_that_leaves_without_the_call_is_named_though_there_is_no_limit() {
-    let test = "faults::a_rank_that_leaves_without_the_call_is_named_though_there_is_no_limit";
+    let test = name_of(a_rank_that_leaves_without_the_call_is_named_though_there_is_no_limit);
     if on_simulator_of(test, 2).is_none() {
         return;
     }
@@ -147,7 +147,7 @@ pub fn of_two() -> Plan {
 /// A block of rank 0 has waited for rank 1, and is through; another still waits for rank 2.
 #[test]
 fn a_rank_that_leaves_after_its_part_of_the_call_breaks_nothing() {
-    let test = "faults::a_rank_that_leaves_after_its_part_of_the_call_breaks_nothing";
+    let test = name_of(a_rank_that_leaves_after_its_part_of_the_call_breaks_nothing);
     if on_simulator_of(test, 3).is_none() {
         return;
     }
@@ -181,7 +181,7 @@ fn a_rank_that_leaves_after_its_part_of_the_call_breaks_nothing() {
 /// Blocks that wait for one that never begins would do so for ever.
 #[test]
 fn a_plan_that_does_not_fit_the_device_is_refused() {
-    let test = "faults::a_plan_that_does_not_fit_the_device_is_refused";
+    let test = name_of(a_plan_that_does_not_fit_the_device_is_refused);
     if on_simulator(test).is_none() {
         return;
     }
@@ -206,7 +206,7 @@ fn a_plan_that_does_not_fit_the_device_is_refused() {
 
 #[test]
 fn an_abort_ends_a_kernel_that_waits() {
-    if on_simulator("faults::an_abort_ends_a_kernel_that_waits").is_none() {
+    if on_simulator(name_of(an_abort_ends_a_kernel_that_waits)).is_none() {
         return;
     }
     assert_aborted(&Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap());
@@ -227,7 +227,7 @@ pub fn assert_aborted(plan: &Plan) {
 
 #[test]
 fn ranks_that_call_different_things_are_told_so() {
-    if on_simulator("faults::ranks_that_call_different_things_are_told_so").is_none() {
+    if on_simulator(name_of(ranks_that_call_different_things_are_told_so)).is_none() {
         return;
     }
     let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap();
@@ -246,7 +246,7 @@ fn ranks_that_call_different_things_are_told_so() {
 #[test]
 fn ranks_that_call_sizes_of_a_plan_with_scratch_that_differ_are_told_so_at_once() {
     let test =
-        "faults::ranks_that_call_sizes_of_a_plan_with_scratch_that_differ_are_told_so_at_once";
+        name_of(ranks_that_call_sizes_of_a_plan_with_scratch_that_differ_are_told_so_at_once);
     if on_simulator(test).is_none() {
         return;
     }
@@ -283,7 +283,7 @@ fn ranks_that_call_sizes_of_a_plan_with_scratch_that_differ_are_told_so_at_once(
 /// The ranks' launches are of two plans, and never meet.
 #[test]
 fn ranks_whose_sizes_choose_different_algorithms_are_told_so_at_once() {
-    let test = "faults::ranks_whose_sizes_choose_different_algorithms_are_told_so_at_once";
+    let test = name_of(ranks_whose_sizes_choose_different_algorithms_are_told_so_at_once);
     if on_simulator(test).is_none() {
         return;
     }
@@ -324,11 +324,11 @@ fn ranks_whose_sizes_choose_different_algorithms_are_told_so_at_once() {
 
 #[test]
 fn the_death_of_a_rank_ends_the_kernels_of_the_others() {
-    let test = "faults::the_death_of_a_rank_ends_the_kernels_of_the_others";
+    let test = name_of(the_death_of_a_rank_ends_the_kernels_of_the_others);
     if on_simulator(test).is_none() {
         return;
     }
-    kill_in_second_launch("faults::rank_whose_peer_dies");
+    kill_in_second_launch(name_of(rank_whose_peer_dies));
 }
 
 /// A process of the test above.

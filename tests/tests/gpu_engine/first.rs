@@ -7,7 +7,7 @@ use antiphon::executor::Communicator;
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, Plan};
-use antiphon_tests::until_within;
+use antiphon_tests::{name_of, until_within};
 use std::sync::Barrier;
 
 const BYTES: u64 = 256;
@@ -29,7 +29,7 @@ fn waits_to_load() -> impl Fn() -> bool {
 
 #[test]
 fn who_makes_a_first_call_keeps_nobody_from_launching() {
-    let test = "first::who_makes_a_first_call_keeps_nobody_from_launching";
+    let test = name_of(who_makes_a_first_call_keeps_nobody_from_launching);
     if on_simulator_with(test, &[("ANTIPHON_GPUSIM_WAITS", "load")]).is_none() {
         return;
     }
@@ -67,7 +67,7 @@ fn who_makes_a_first_call_keeps_nobody_from_launching() {
 /// is mapped.
 #[test]
 fn a_rank_launches_for_the_first_time_while_another_makes_something() {
-    let test = "first::a_rank_launches_for_the_first_time_while_another_makes_something";
+    let test = name_of(a_rank_launches_for_the_first_time_while_another_makes_something);
     if on_simulator_with(test, &[("ANTIPHON_GPUSIM_WAITS", "load")]).is_none() {
         return;
     }
@@ -99,7 +99,7 @@ fn a_rank_launches_for_the_first_time_while_another_makes_something() {
 /// All that a first call asks a driver for waits for the device here. Ranks send each other packets, so no buffer is mapped.
 #[test]
 fn ranks_that_share_a_device_are_prepared_before_the_first_of_them_launches() {
-    let test = "first::ranks_that_share_a_device_are_prepared_before_the_first_of_them_launches";
+    let test = name_of(ranks_that_share_a_device_are_prepared_before_the_first_of_them_launches);
     let slow = [("ANTIPHON_GPUSIM_WAITS", "pin,open,peer,map,load")];
     if on_simulator_with(test, &slow).is_none() {
         return;

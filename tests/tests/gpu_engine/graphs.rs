@@ -9,6 +9,7 @@ use antiphon::executor::hal::{Memory, Stream};
 use antiphon::executor::{Call, Communicator, Executor, ExecutorError};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::plan::model::Plan;
+use antiphon_tests::name_of;
 use antiphon_tests::recorder::{Recorded, Recorder};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ fn values(rank: u32, round: u32) -> Vec<u32> {
 
 #[test]
 fn replays_are_launches_of_their_own() {
-    let Some(simulated) = on_simulator("graphs::replays_are_launches_of_their_own") else { return };
+    let Some(simulated) = on_simulator(name_of(replays_are_launches_of_their_own)) else { return };
     let application = &Recorder::new(&simulated, backend());
     let algorithms = [
         Algorithm::AllReduceOneShotPackets,
@@ -38,7 +39,7 @@ fn replays_are_launches_of_their_own() {
 
 #[test]
 fn replays_may_cross_nodes() {
-    let Some(simulated) = on_simulator("graphs::replays_may_cross_nodes") else { return };
+    let Some(simulated) = on_simulator(name_of(replays_may_cross_nodes)) else { return };
     let application = &Recorder::new(&simulated, backend());
     for plan in [false, true].map(crate::ports::sum) {
         crate::hosts::apart(&["a", "b"], &options(), |rank| replay(application, &plan, &rank));
@@ -129,7 +130,7 @@ impl<'a> OwnGraph<'a> {
 
 #[test]
 fn a_rank_that_leaves_without_its_replay_is_named_though_there_is_no_limit() {
-    let test = "graphs::a_rank_that_leaves_without_its_replay_is_named_though_there_is_no_limit";
+    let test = name_of(a_rank_that_leaves_without_its_replay_is_named_though_there_is_no_limit);
     let Some(simulated) = on_simulator_of(test, 2) else { return };
     let application = &Recorder::new(&simulated, backend());
     let algorithms = [Algorithm::AllReduceZeroCopy, Algorithm::AllReduceTwoShotPackets];
@@ -153,7 +154,7 @@ fn a_rank_that_leaves_without_its_replay_is_named_though_there_is_no_limit() {
 /// A block of rank 0 has waited for rank 1, which is through with its replay; another still waits for rank 2.
 #[test]
 fn a_rank_that_leaves_after_its_replay_breaks_nothing() {
-    let test = "graphs::a_rank_that_leaves_after_its_replay_breaks_nothing";
+    let test = name_of(a_rank_that_leaves_after_its_replay_breaks_nothing);
     let Some(simulated) = on_simulator_of(test, 3) else { return };
     let application = &Recorder::new(&simulated, backend());
     let plan = of_two();

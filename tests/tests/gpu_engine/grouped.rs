@@ -5,6 +5,7 @@ use antiphon::DataType;
 use antiphon::executor::hal::{Backend, Stream, driver};
 use antiphon::executor::{Collectives, Communicator, Group};
 use antiphon_tests::harness::{Area, Source};
+use antiphon_tests::name_of;
 use antiphon_tests::recorder::Recorder;
 use std::sync::Arc;
 
@@ -111,7 +112,7 @@ fn linger(stream: &Arc<dyn Stream>, on: &Rank) {
 
 #[test]
 fn what_follows_on_one_stream_waits_for_what_the_group_has_on_another() {
-    let test = "grouped::what_follows_on_one_stream_waits_for_what_the_group_has_on_another";
+    let test = name_of(what_follows_on_one_stream_waits_for_what_the_group_has_on_another);
     if on_simulator(test).is_none() {
         return;
     }
@@ -134,7 +135,7 @@ fn what_follows_on_one_stream_waits_for_what_the_group_has_on_another() {
 
 #[test]
 fn a_group_begins_behind_what_is_in_all_its_streams() {
-    let test = "grouped::a_group_begins_behind_what_is_in_all_its_streams";
+    let test = name_of(a_group_begins_behind_what_is_in_all_its_streams);
     if on_simulator(test).is_none() {
         return;
     }
@@ -158,7 +159,7 @@ fn a_group_begins_behind_what_is_in_all_its_streams() {
 
 #[test]
 fn streams_of_a_recording_come_together_too() {
-    let test = "grouped::streams_of_a_recording_come_together_too";
+    let test = name_of(streams_of_a_recording_come_together_too);
     let Some(simulated) = on_simulator(test) else { return };
     let application = Recorder::new(&simulated, backend());
     let mut both = ranks();
@@ -190,7 +191,7 @@ fn streams_of_a_recording_come_together_too() {
 
 #[test]
 fn a_rank_sends_to_itself_from_one_stream_to_another() {
-    if on_simulator("grouped::a_rank_sends_to_itself_from_one_stream_to_another").is_none() {
+    if on_simulator(name_of(a_rank_sends_to_itself_from_one_stream_to_another)).is_none() {
         return;
     }
     let [mut one, two] = ranks();
@@ -211,7 +212,7 @@ fn a_rank_sends_to_itself_from_one_stream_to_another() {
 
 #[test]
 fn a_rank_sends_to_itself_with_a_stream_on_both_sides_or_on_none() {
-    let test = "grouped::a_rank_sends_to_itself_with_a_stream_on_both_sides_or_on_none";
+    let test = name_of(a_rank_sends_to_itself_with_a_stream_on_both_sides_or_on_none);
     if on_simulator(test).is_none() {
         return;
     }
@@ -227,7 +228,7 @@ fn a_rank_sends_to_itself_with_a_stream_on_both_sides_or_on_none() {
 
 #[test]
 fn a_stream_of_another_device_is_refused_when_its_call_is_gathered() {
-    let test = "grouped::a_stream_of_another_device_is_refused_when_its_call_is_gathered";
+    let test = name_of(a_stream_of_another_device_is_refused_when_its_call_is_gathered);
     if on_simulator(test).is_none() {
         return;
     }

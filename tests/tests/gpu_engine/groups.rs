@@ -14,7 +14,7 @@ use antiphon_tests::application::Application;
 use antiphon_tests::harness::plans::{Buffers, buffers, sizes};
 use antiphon_tests::harness::processes::{Ranks, role};
 use antiphon_tests::harness::{Entry, report, run_plans};
-use antiphon_tests::until_within;
+use antiphon_tests::{name_of, until_within};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -111,7 +111,7 @@ fn run(rank: &Communicator, entry: &Entry, application: &Application) -> Vec<Str
 
 #[test]
 fn switch_channels_go_through_groups_on_threads() {
-    let test = "groups::switch_channels_go_through_groups_on_threads";
+    let test = name_of(switch_channels_go_through_groups_on_threads);
     let Some(simulated) = cuda_only(test).filter(|_| there_are(test, most_ranks())) else {
         return;
     };
@@ -128,13 +128,13 @@ fn switch_channels_go_through_groups_on_threads() {
 
 #[test]
 fn switch_channels_go_through_groups_in_processes() {
-    let test = "groups::switch_channels_go_through_groups_in_processes";
+    let test = name_of(switch_channels_go_through_groups_in_processes);
     if cuda_only(test).filter(|_| there_are(test, most_ranks())).is_none() {
         return;
     }
     let worlds: BTreeSet<u32> = with_switches().map(|entry| entry.ranks()).collect();
     for world in worlds {
-        Ranks::start("groups::rank_with_groups", world, "").succeed();
+        Ranks::start(name_of(rank_with_groups), world, "").succeed();
     }
 }
 
@@ -142,7 +142,7 @@ fn switch_channels_go_through_groups_in_processes() {
 #[test]
 fn rank_with_groups() {
     let Some(role) = role() else { return };
-    let simulated = cuda_only("groups::rank_with_groups").expect("started on the simulator");
+    let simulated = cuda_only(name_of(rank_with_groups)).expect("started on the simulator");
     let application = Application::new(&simulated);
     let world = role.rendezvous.world;
     let device = devices(world, world).swap_remove(role.rendezvous.rank as usize);
@@ -195,7 +195,7 @@ fn until_used(
 
 #[test]
 fn groups_go_with_their_memory() {
-    let test = "groups::groups_go_with_their_memory";
+    let test = name_of(groups_go_with_their_memory);
     let simulated = cuda_only(test).filter(|_| there_are(test, WORLD as usize));
     let Some(application) = simulated.and_then(|simulated| simulated_alone(test, &simulated))
     else {
@@ -219,7 +219,7 @@ fn groups_go_with_their_memory() {
 
 #[test]
 fn no_group_is_made_where_none_is_wanted_or_can_be() {
-    let test = "groups::no_group_is_made_where_none_is_wanted_or_can_be";
+    let test = name_of(no_group_is_made_where_none_is_wanted_or_can_be);
     let simulated = cuda_only(test).filter(|_| there_are(test, WORLD as usize));
     let Some(application) = simulated.and_then(|simulated| simulated_alone(test, &simulated))
     else {

@@ -6,6 +6,7 @@ use antiphon::DataType;
 use antiphon::executor::{Call, Executor};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, Plan};
+use antiphon_tests::name_of;
 
 const ELEMENTS: usize = 640;
 const BYTES: u64 = ELEMENTS as u64 * 4;
@@ -38,7 +39,7 @@ fn by_a_barrier() -> Plan {
 
 #[test]
 fn blocks_have_what_others_have_released_to_them() {
-    let test = "handed::blocks_have_what_others_have_released_to_them";
+    let test = name_of(blocks_have_what_others_have_released_to_them);
     if on_simulator_with(test, &[("ANTIPHON_GPUSIM_LATE", "1")]).is_none() {
         return;
     }

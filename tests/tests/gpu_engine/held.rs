@@ -7,7 +7,7 @@ use antiphon::executor::{ExecutorError, KernelForm};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, Plan};
 use antiphon_tests::recorder::Recorder;
-use antiphon_tests::until_within;
+use antiphon_tests::{name_of, until_within};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -108,7 +108,7 @@ fn changes_nothing(kernels: KernelForm, recorder: Option<&Recorder>) {
 
 #[test]
 fn a_launch_that_begins_after_a_failure_touches_no_buffers() {
-    let test = "held::a_launch_that_begins_after_a_failure_touches_no_buffers";
+    let test = name_of(a_launch_that_begins_after_a_failure_touches_no_buffers);
     if on_simulator(test).is_none() {
         return;
     }
@@ -119,7 +119,7 @@ fn a_launch_that_begins_after_a_failure_touches_no_buffers() {
 
 #[test]
 fn a_replay_that_begins_after_a_failure_touches_no_buffers() {
-    let test = "held::a_replay_that_begins_after_a_failure_touches_no_buffers";
+    let test = name_of(a_replay_that_begins_after_a_failure_touches_no_buffers);
     let Some(simulated) = on_simulator(test) else { return };
     changes_nothing(KernelForm::Generated, Some(&Recorder::new(&simulated, backend())));
 }

@@ -11,6 +11,7 @@ use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, OpKind, Plan};
 use antiphon_tests::harness::processes::{Ranks, role};
 use antiphon_tests::harness::{Entry, on_hosts, report, run_plans, seed};
+use antiphon_tests::name_of;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
@@ -27,7 +28,7 @@ pub fn apart<T: Send>(
 
 #[test]
 fn every_right_plan_with_ports_gives_the_right_result_across_nodes() {
-    let test = "hosts::every_right_plan_with_ports_gives_the_right_result_across_nodes";
+    let test = name_of(every_right_plan_with_ports_gives_the_right_result_across_nodes);
     if on_simulator(test).is_none() {
         return;
     }
@@ -85,7 +86,7 @@ fn within(hosts: &[Option<&str>]) -> impl Iterator<Item = Entry> {
 
 #[test]
 fn plans_give_the_right_result_in_processes_of_two_nodes() {
-    let test = "hosts::plans_give_the_right_result_in_processes_of_two_nodes";
+    let test = name_of(plans_give_the_right_result_in_processes_of_two_nodes);
     if on_simulator(test).is_none() {
         return;
     }
@@ -94,7 +95,7 @@ fn plans_give_the_right_result_in_processes_of_two_nodes() {
     for world in [2, 4] {
         let hosts = halves(world);
         assert!(within(&hosts).count() > 1);
-        let ranks = Ranks::start_on("hosts::rank_of_two_nodes", &hosts, &seed.to_string());
+        let ranks = Ranks::start_on(name_of(rank_of_two_nodes), &hosts, &seed.to_string());
         ranks.succeed();
     }
 }
@@ -112,7 +113,7 @@ fn rank_of_two_nodes() {
 
 #[test]
 fn every_right_plan_with_ports_gives_the_right_result_over_a_forced_wire() {
-    let test = "hosts::every_right_plan_with_ports_gives_the_right_result_over_a_forced_wire";
+    let test = name_of(every_right_plan_with_ports_gives_the_right_result_over_a_forced_wire);
     if on_simulator(test).is_none() {
         return;
     }
@@ -129,14 +130,14 @@ fn every_right_plan_with_ports_gives_the_right_result_over_a_forced_wire() {
 
 #[test]
 fn plans_give_the_right_result_in_processes_over_a_forced_wire() {
-    let test = "hosts::plans_give_the_right_result_in_processes_over_a_forced_wire";
+    let test = name_of(plans_give_the_right_result_in_processes_over_a_forced_wire);
     if on_simulator(test).is_none() {
         return;
     }
     let seed = seed();
     println!("seed {seed}");
     for world in [2, 4] {
-        Ranks::start("hosts::rank_over_a_forced_wire", world, &seed.to_string()).succeed();
+        Ranks::start(name_of(rank_over_a_forced_wire), world, &seed.to_string()).succeed();
     }
 }
 
@@ -152,7 +153,7 @@ fn rank_over_a_forced_wire() {
 
 #[test]
 fn memory_channels_between_nodes_are_refused_by_name() {
-    if on_simulator("hosts::memory_channels_between_nodes_are_refused_by_name").is_none() {
+    if on_simulator(name_of(memory_channels_between_nodes_are_refused_by_name)).is_none() {
         return;
     }
     let program = ProgramBuilder::new("near", Collective::SendRecv, 2);
@@ -170,7 +171,7 @@ fn memory_channels_between_nodes_are_refused_by_name() {
 
 #[test]
 fn a_wait_for_a_signal_from_another_node_ends_with_its_name() {
-    if on_simulator("hosts::a_wait_for_a_signal_from_another_node_ends_with_its_name").is_none() {
+    if on_simulator(name_of(a_wait_for_a_signal_from_another_node_ends_with_its_name)).is_none() {
         return;
     }
     a_wait_ends_with_a_name(|options, work| apart(&["a", "b"], options, work));
@@ -209,7 +210,7 @@ fn exchange() -> Plan {
 
 #[test]
 fn transfers_of_several_parcels_arrive_whole_in_every_launch() {
-    let test = "hosts::transfers_of_several_parcels_arrive_whole_in_every_launch";
+    let test = name_of(transfers_of_several_parcels_arrive_whole_in_every_launch);
     if on_simulator(test).is_none() {
         return;
     }
@@ -244,7 +245,7 @@ fn transfers_of_several_parcels_arrive_whole_in_every_launch() {
 
 #[test]
 fn a_launch_outlasts_its_limit_while_its_rank_moves_bytes() {
-    let test = "hosts::a_launch_outlasts_its_limit_while_its_rank_moves_bytes";
+    let test = name_of(a_launch_outlasts_its_limit_while_its_rank_moves_bytes);
     if on_simulator(test).is_none() {
         return;
     }
@@ -303,7 +304,7 @@ fn a_launch_outlasts_its_limit_while_its_rank_moves_bytes() {
 
 #[test]
 fn ranks_of_several_nodes_that_call_different_things_are_told_so() {
-    let test = "hosts::ranks_of_several_nodes_that_call_different_things_are_told_so";
+    let test = name_of(ranks_of_several_nodes_that_call_different_things_are_told_so);
     if on_simulator(test).is_none() {
         return;
     }
@@ -329,7 +330,7 @@ fn alone() -> Plan {
 
 #[test]
 fn ranks_of_other_nodes_hear_of_a_call_that_has_nothing_to_do_with_them() {
-    let test = "hosts::ranks_of_other_nodes_hear_of_a_call_that_has_nothing_to_do_with_them";
+    let test = name_of(ranks_of_other_nodes_hear_of_a_call_that_has_nothing_to_do_with_them);
     if on_simulator(test).is_none() {
         return;
     }
@@ -356,7 +357,7 @@ fn ranks_of_other_nodes_hear_of_a_call_that_has_nothing_to_do_with_them() {
 #[test]
 fn what_is_sent_of_scratch_is_kept_from_ranks_that_the_sender_has_told_of_its_end() {
     let test =
-        "hosts::what_is_sent_of_scratch_is_kept_from_ranks_that_the_sender_has_told_of_its_end";
+        name_of(what_is_sent_of_scratch_is_kept_from_ranks_that_the_sender_has_told_of_its_end);
     // The processor reads and writes the buffers.
     if on_simulator_alone(test, &[]).is_none() {
         return;
@@ -410,7 +411,7 @@ fn what_is_sent_of_scratch_is_kept_from_ranks_that_the_sender_has_told_of_its_en
 /// Both ranks have entered a launch, in which each waits for the other, when the sockets between them break.
 #[test]
 fn a_link_that_breaks_under_a_launch_ends_it() {
-    if on_simulator("hosts::a_link_that_breaks_under_a_launch_ends_it").is_none() {
+    if on_simulator(name_of(a_link_that_breaks_under_a_launch_ends_it)).is_none() {
         return;
     }
     let program = ProgramBuilder::new("both wait", Collective::SendRecv, 2);
@@ -470,10 +471,10 @@ fn break_connections() -> usize {
 
 #[test]
 fn the_death_of_a_rank_of_another_node_ends_waits_for_it() {
-    if on_simulator("hosts::the_death_of_a_rank_of_another_node_ends_waits_for_it").is_none() {
+    if on_simulator(name_of(the_death_of_a_rank_of_another_node_ends_waits_for_it)).is_none() {
         return;
     }
-    kill_on("hosts::rank_whose_peer_dies", [Some("a"), Some("b")]);
+    kill_on(name_of(rank_whose_peer_dies), [Some("a"), Some("b")]);
 }
 
 /// A process of the test above.

@@ -10,6 +10,7 @@ use crate::{backend, on_devices, on_simulator, on_simulator_with, options};
 use antiphon::executor::hal::{Backend, driver};
 use antiphon::executor::{Communicator, ExecutorError};
 use antiphon_tests::harness::processes::{Ranks, role};
+use antiphon_tests::name_of;
 use antiphon_tests::simulated::{Simulated, pass_over};
 use std::collections::BTreeSet;
 
@@ -33,7 +34,7 @@ fn wires(rank: &Communicator) -> Vec<String> {
 
 #[test]
 fn ranks_whose_devices_do_not_reach_each_other_count_as_on_different_nodes() {
-    let test = "islands::ranks_whose_devices_do_not_reach_each_other_count_as_on_different_nodes";
+    let test = name_of(ranks_whose_devices_do_not_reach_each_other_count_as_on_different_nodes);
     if apart(test).is_none() {
         return;
     }
@@ -58,7 +59,7 @@ fn ranks_whose_devices_do_not_reach_each_other_count_as_on_different_nodes() {
     in_groups(&shared);
     // And as processes.
     let environment = [&WITHOUT_PEERS[..]; WORLD as usize];
-    Ranks::start_in("islands::rank_on_an_island", &environment, "").succeed();
+    Ranks::start_in(name_of(rank_on_an_island), &environment, "").succeed();
 }
 
 /// One process of the test above.
@@ -77,7 +78,7 @@ fn rank_on_an_island() {
 /// Slices of a GPU (MIG), of which a process sees one, are at one place and do not reach each other's memory.
 #[test]
 fn slices_of_a_gpu_count_as_on_different_nodes() {
-    let test = "islands::slices_of_a_gpu_count_as_on_different_nodes";
+    let test = name_of(slices_of_a_gpu_count_as_on_different_nodes);
     if on_simulator(test).is_none() {
         return;
     }
@@ -85,12 +86,12 @@ fn slices_of_a_gpu_count_as_on_different_nodes() {
         return pass_over(test, "of HIP's devices only the places are known");
     }
     let [zero, one, two] = ["0", "1", "2"].map(|slice| [("ANTIPHON_GPUSIM_SLICE", slice)]);
-    Ranks::start_in("islands::rank_on_an_island", &[&zero, &one, &two], "").succeed();
+    Ranks::start_in(name_of(rank_on_an_island), &[&zero, &one, &two], "").succeed();
 }
 
 #[test]
 fn every_right_plan_with_ports_gives_the_right_result_between_islands() {
-    let test = "islands::every_right_plan_with_ports_gives_the_right_result_between_islands";
+    let test = name_of(every_right_plan_with_ports_gives_the_right_result_between_islands);
     if apart(test).is_none() {
         return;
     }
@@ -104,7 +105,7 @@ fn every_right_plan_with_ports_gives_the_right_result_between_islands() {
 
 #[test]
 fn a_wait_for_a_rank_on_another_island_ends_with_its_name() {
-    if apart("islands::a_wait_for_a_rank_on_another_island_ends_with_its_name").is_none() {
+    if apart(name_of(a_wait_for_a_rank_on_another_island_ends_with_its_name)).is_none() {
         return;
     }
     a_wait_ends_with_a_name(|options, work| on_devices(&devices(2, 2), options, work));
@@ -112,7 +113,7 @@ fn a_wait_for_a_rank_on_another_island_ends_with_its_name() {
 
 #[test]
 fn who_leaves_its_island_is_not_waited_for() {
-    if apart("islands::who_leaves_its_island_is_not_waited_for").is_none() {
+    if apart(name_of(who_leaves_its_island_is_not_waited_for)).is_none() {
         return;
     }
     for wire in [None, Some("tcp".to_owned())] {
@@ -132,10 +133,10 @@ fn who_leaves_its_island_is_not_waited_for() {
 
 #[test]
 fn the_death_of_a_rank_on_another_island_ends_waits_for_it() {
-    if apart("islands::the_death_of_a_rank_on_another_island_ends_waits_for_it").is_none() {
+    if apart(name_of(the_death_of_a_rank_on_another_island_ends_waits_for_it)).is_none() {
         return;
     }
-    kill_in_second_launch("islands::rank_whose_peer_dies");
+    kill_in_second_launch(name_of(rank_whose_peer_dies));
 }
 
 /// A process of the test above.

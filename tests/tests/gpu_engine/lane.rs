@@ -6,6 +6,7 @@ use crate::{backend, on_simulator, on_threads, options};
 use antiphon::executor::hal::{Memory, Stream};
 use antiphon::executor::{Collectives, Communicator, Factor, Group, Options, Request, What};
 use antiphon::{DataType, ReduceOp};
+use antiphon_tests::name_of;
 use antiphon_tests::recorder::Recorder;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -52,7 +53,7 @@ fn filled(rank: &Communicator) -> Arc<dyn Memory> {
 
 #[test]
 fn ranks_choose_their_streams_for_themselves_and_each_call_sees_the_last() {
-    let test = "lane::ranks_choose_their_streams_for_themselves_and_each_call_sees_the_last";
+    let test = name_of(ranks_choose_their_streams_for_themselves_and_each_call_sees_the_last);
     if on_simulator(test).is_none() {
         return;
     }
@@ -81,7 +82,7 @@ fn ranks_choose_their_streams_for_themselves_and_each_call_sees_the_last() {
 
 #[test]
 fn ranks_of_one_thread_are_one_kernel_on_whatever_streams() {
-    let test = "lane::ranks_of_one_thread_are_one_kernel_on_whatever_streams";
+    let test = name_of(ranks_of_one_thread_are_one_kernel_on_whatever_streams);
     if on_simulator(test).is_none() {
         return;
     }
@@ -110,7 +111,7 @@ fn ranks_of_one_thread_are_one_kernel_on_whatever_streams() {
 
 #[test]
 fn a_call_on_another_stream_begins_behind_the_last_one() {
-    let test = "lane::a_call_on_another_stream_begins_behind_the_last_one";
+    let test = name_of(a_call_on_another_stream_begins_behind_the_last_one);
     if on_simulator(test).is_none() {
         return;
     }
@@ -152,7 +153,7 @@ fn a_call_on_another_stream_begins_behind_the_last_one() {
 
 #[test]
 fn what_a_premultiplied_sum_multiplies_is_what_the_last_call_has_left() {
-    let test = "lane::what_a_premultiplied_sum_multiplies_is_what_the_last_call_has_left";
+    let test = name_of(what_a_premultiplied_sum_multiplies_is_what_the_last_call_has_left);
     if on_simulator(test).is_none() {
         return;
     }
@@ -179,7 +180,7 @@ fn what_a_premultiplied_sum_multiplies_is_what_the_last_call_has_left() {
 
 #[test]
 fn a_stream_that_is_gone_is_not_asked_for_anything() {
-    let test = "lane::a_stream_that_is_gone_is_not_asked_for_anything";
+    let test = name_of(a_stream_that_is_gone_is_not_asked_for_anything);
     if on_simulator(test).is_none() {
         return;
     }
@@ -201,7 +202,8 @@ fn a_stream_that_is_gone_is_not_asked_for_anything() {
 
 #[test]
 fn what_is_recorded_on_streams_that_differ_agrees_and_replays_come_beside_calls() {
-    let test = "lane::what_is_recorded_on_streams_that_differ_agrees_and_replays_come_beside_calls";
+    let test =
+        name_of(what_is_recorded_on_streams_that_differ_agrees_and_replays_come_beside_calls);
     let Some(simulated) = on_simulator(test) else { return };
     let application = &Recorder::new(&simulated, backend());
     on_threads(2, &one_lane(), |rank| {
@@ -246,7 +248,7 @@ fn what_is_recorded_on_streams_that_differ_agrees_and_replays_come_beside_calls(
 
 #[test]
 fn code_comes_in_its_turn_on_whatever_stream() {
-    if on_simulator("lane::code_comes_in_its_turn_on_whatever_stream").is_none() {
+    if on_simulator(name_of(code_comes_in_its_turn_on_whatever_stream)).is_none() {
         return;
     }
     let (registry, code) = adding();

@@ -7,6 +7,7 @@ use antiphon::DataType;
 use antiphon::executor::hal::{Memory, Stream};
 use antiphon::executor::{Code, CodeCall, ExecutorError, Registry, Terms};
 use antiphon::plan::model::Collective;
+use antiphon_tests::name_of;
 use std::sync::{Arc, Mutex};
 
 /// A copy that takes a while.
@@ -42,8 +43,7 @@ impl Code for Leaving {
 
 #[test]
 fn what_code_put_into_the_stream_before_it_failed_is_over_when_the_call_fails() {
-    let test =
-        "leaving::what_code_put_into_the_stream_before_it_failed_is_over_when_the_call_fails";
+    let test = name_of(what_code_put_into_the_stream_before_it_failed_is_over_when_the_call_fails);
     if on_simulator(test).is_none() {
         return;
     }

@@ -6,7 +6,7 @@ use antiphon::executor::hal::{Backend, driver};
 use antiphon::executor::{self, Request, What};
 use antiphon::{Communicator, DataType, DeviceBuffer, ExecutorError, Op};
 use antiphon_tests::methods::every_method;
-use antiphon_tests::until;
+use antiphon_tests::{name_of, until};
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
@@ -26,14 +26,14 @@ fn all_methods(rank: &executor::Communicator, counts: &[usize]) {
 
 #[test]
 fn every_method_takes_device_buffers() {
-    if on_simulator("methods::every_method_takes_device_buffers").is_some() {
+    if on_simulator(name_of(every_method_takes_device_buffers)).is_some() {
         on_threads(WORLD, &options(), |rank| all_methods(&rank, &COUNTS));
     }
 }
 
 #[test]
 fn every_method_takes_buffers_of_several_devices() {
-    let test = "methods::every_method_takes_buffers_of_several_devices";
+    let test = name_of(every_method_takes_buffers_of_several_devices);
     if on_simulator_of(test, WORLD as usize).is_some() {
         on_devices(&devices(WORLD, WORLD), &options(), |rank| all_methods(&rank, &COUNTS[1..2]));
     }
@@ -41,7 +41,7 @@ fn every_method_takes_buffers_of_several_devices() {
 
 #[test]
 fn buffers_of_elsewhere_are_refused_and_the_next_call_works() {
-    let test = "methods::buffers_of_elsewhere_are_refused_and_the_next_call_works";
+    let test = name_of(buffers_of_elsewhere_are_refused_and_the_next_call_works);
     if on_simulator_of(test, 2).is_none() {
         return;
     }
@@ -79,7 +79,7 @@ fn buffers_of_elsewhere_are_refused_and_the_next_call_works() {
 /// its call.
 #[test]
 fn buffers_come_and_go_while_a_launch_waits_for_its_peer() {
-    if on_simulator("methods::buffers_come_and_go_while_a_launch_waits_for_its_peer").is_none() {
+    if on_simulator(name_of(buffers_come_and_go_while_a_launch_waits_for_its_peer)).is_none() {
         return;
     }
     let (launched, is_launched) = channel();

@@ -11,6 +11,7 @@ use antiphon_tests::harness::processes::{Ranks, role};
 use antiphon_tests::harness::{
     self, Case, Entry, Verdict, report, run_case, run_cases, run_plans, seed,
 };
+use antiphon_tests::name_of;
 use std::collections::BTreeSet;
 
 /// Launches of each case, back to back.
@@ -115,14 +116,14 @@ fn rank_of_all(ports: bool) {
 
 #[test]
 fn every_right_plan_gives_the_right_result_on_threads() {
-    if on_simulator("plans::every_right_plan_gives_the_right_result_on_threads").is_some() {
+    if on_simulator(name_of(every_right_plan_gives_the_right_result_on_threads)).is_some() {
         on_threads_all(false, KernelForm::Generated);
     }
 }
 
 #[test]
 fn every_right_plan_with_ports_gives_the_right_result_on_threads() {
-    let test = "plans::every_right_plan_with_ports_gives_the_right_result_on_threads";
+    let test = name_of(every_right_plan_with_ports_gives_the_right_result_on_threads);
     if on_simulator(test).is_some() {
         on_threads_all(true, KernelForm::Generated);
     }
@@ -130,7 +131,7 @@ fn every_right_plan_with_ports_gives_the_right_result_on_threads() {
 
 #[test]
 fn every_right_plan_gives_the_right_result_when_it_is_interpreted() {
-    let test = "plans::every_right_plan_gives_the_right_result_when_it_is_interpreted";
+    let test = name_of(every_right_plan_gives_the_right_result_when_it_is_interpreted);
     if on_simulator(test).is_some() {
         on_threads_all(false, KernelForm::Interpreted);
         on_threads_all(true, KernelForm::Interpreted);
@@ -139,16 +140,16 @@ fn every_right_plan_gives_the_right_result_when_it_is_interpreted() {
 
 #[test]
 fn every_right_plan_gives_the_right_result_in_processes() {
-    if on_simulator("plans::every_right_plan_gives_the_right_result_in_processes").is_some() {
-        in_processes_all(false, "plans::rank_of_every_right_plan");
+    if on_simulator(name_of(every_right_plan_gives_the_right_result_in_processes)).is_some() {
+        in_processes_all(false, name_of(rank_of_every_right_plan));
     }
 }
 
 #[test]
 fn every_right_plan_with_ports_gives_the_right_result_in_processes() {
-    let test = "plans::every_right_plan_with_ports_gives_the_right_result_in_processes";
+    let test = name_of(every_right_plan_with_ports_gives_the_right_result_in_processes);
     if on_simulator(test).is_some() {
-        in_processes_all(true, "plans::rank_of_every_right_plan_with_ports");
+        in_processes_all(true, name_of(rank_of_every_right_plan_with_ports));
     }
 }
 

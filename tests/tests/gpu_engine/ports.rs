@@ -6,6 +6,7 @@ use antiphon::DataType;
 use antiphon::executor::{Call, Executor};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, OpKind, Plan, Protocol};
+use antiphon_tests::name_of;
 
 /// The sum of two ranks' buffers, each sent to the other by port: as packets, or as bytes with a signal.
 pub fn sum(packets: bool) -> Plan {
@@ -66,7 +67,7 @@ fn many() -> Plan {
 
 #[test]
 fn more_requests_than_the_queue_holds_are_carried_out() {
-    if on_simulator("ports::more_requests_than_the_queue_holds_are_carried_out").is_none() {
+    if on_simulator(name_of(more_requests_than_the_queue_holds_are_carried_out)).is_none() {
         return;
     }
     const BYTES: u64 = 700 * 4;
@@ -98,7 +99,7 @@ fn more_requests_than_the_queue_holds_are_carried_out() {
 
 #[test]
 fn a_wait_for_a_signal_by_port_ends_with_the_operation_and_the_channel() {
-    let test = "ports::a_wait_for_a_signal_by_port_ends_with_the_operation_and_the_channel";
+    let test = name_of(a_wait_for_a_signal_by_port_ends_with_the_operation_and_the_channel);
     if on_simulator(test).is_none() {
         return;
     }
@@ -110,7 +111,7 @@ fn a_wait_for_a_signal_by_port_ends_with_the_operation_and_the_channel() {
 
 #[test]
 fn an_abort_ends_a_kernel_that_waits_for_a_port() {
-    if on_simulator("ports::an_abort_ends_a_kernel_that_waits_for_a_port").is_none() {
+    if on_simulator(name_of(an_abort_ends_a_kernel_that_waits_for_a_port)).is_none() {
         return;
     }
     assert_aborted(&sum(false));
@@ -118,10 +119,10 @@ fn an_abort_ends_a_kernel_that_waits_for_a_port() {
 
 #[test]
 fn the_death_of_a_rank_ends_waits_for_its_port() {
-    if on_simulator("ports::the_death_of_a_rank_ends_waits_for_its_port").is_none() {
+    if on_simulator(name_of(the_death_of_a_rank_ends_waits_for_its_port)).is_none() {
         return;
     }
-    kill_in_second_launch("ports::rank_whose_peer_dies");
+    kill_in_second_launch(name_of(rank_whose_peer_dies));
 }
 
 /// A process of the test above.

@@ -13,6 +13,7 @@ use antiphon::{DataType, ReduceOp};
 use antiphon_codegen::{Target, interpret, prebuilt};
 use antiphon_tests::harness::plans::{buffers, sizes};
 use antiphon_tests::harness::{Area, Case, Entry, Source, report, run_case, seed};
+use antiphon_tests::name_of;
 use antiphon_tests::simulated::Simulated;
 use std::fs;
 use std::path::Path;
@@ -102,7 +103,7 @@ fn run(
 
 #[test]
 fn plans_run_without_a_compiler() {
-    let test = "prebuilt::plans_run_without_a_compiler";
+    let test = name_of(plans_run_without_a_compiler);
     if without_compiler(test, |_| true).is_none() {
         return;
     }
@@ -129,7 +130,7 @@ fn plans_run_without_a_compiler() {
 /// The kernel before sums of products is in the same image, too.
 #[test]
 fn sums_are_premultiplied_without_a_compiler() {
-    let test = "prebuilt::sums_are_premultiplied_without_a_compiler";
+    let test = name_of(sums_are_premultiplied_without_a_compiler);
     if without_compiler(test, |_| true).is_none() {
         return;
     }
@@ -159,7 +160,7 @@ fn sums_are_premultiplied_without_a_compiler() {
 /// The kernel that interprets for several ranks is in the same image. They share a stream, on which it is the only one.
 #[test]
 fn ranks_that_are_launched_together_run_without_a_compiler() {
-    let test = "prebuilt::ranks_that_are_launched_together_run_without_a_compiler";
+    let test = name_of(ranks_that_are_launched_together_run_without_a_compiler);
     if without_compiler(test, |_| true).is_none() {
         return;
     }
@@ -173,7 +174,7 @@ fn ranks_that_are_launched_together_run_without_a_compiler() {
 /// A card that is newer than the compiler, or older than it goes back.
 #[test]
 fn a_compiler_that_does_not_know_the_device_is_as_none() {
-    let test = "prebuilt::a_compiler_that_does_not_know_the_device_is_as_none";
+    let test = name_of(a_compiler_that_does_not_know_the_device_is_as_none);
     let unknown = [("ANTIPHON_GPUSIM_UNKNOWN", "sm_90,gfx1100")];
     if with_images(test, |_| true, &unknown).is_none() {
         return;
@@ -191,7 +192,7 @@ fn a_compiler_that_does_not_know_the_device_is_as_none() {
 
 #[test]
 fn an_image_that_the_driver_refuses_is_passed_over() {
-    let test = "prebuilt::an_image_that_the_driver_refuses_is_passed_over";
+    let test = name_of(an_image_that_the_driver_refuses_is_passed_over);
     if backend() != Backend::Cuda {
         return antiphon_tests::simulated::pass_over(test, "there is one image for HIP");
     }
@@ -206,7 +207,7 @@ fn an_image_that_the_driver_refuses_is_passed_over() {
 
 #[test]
 fn who_has_neither_compiler_nor_image_is_told_of_both() {
-    let test = "prebuilt::who_has_neither_compiler_nor_image_is_told_of_both";
+    let test = name_of(who_has_neither_compiler_nor_image_is_told_of_both);
     if without_compiler(test, |_| false).is_none() {
         return;
     }
@@ -238,7 +239,7 @@ fn image(name: &str) -> Vec<u8> {
 /// architecture it has something that the driver refuses, and is to pass over.
 #[test]
 fn plans_run_by_their_own_kernels_compiled_ahead() {
-    let test = "prebuilt::plans_run_by_their_own_kernels_compiled_ahead";
+    let test = name_of(plans_run_by_their_own_kernels_compiled_ahead);
     let code =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("compiled-ahead-{:?}", target()));
     let missing = ["ANTIPHON_NVRTC_LIB", "ANTIPHON_HIPRTC_LIB"].map(|name| (name, "/nowhere"));

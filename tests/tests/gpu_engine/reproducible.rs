@@ -7,6 +7,7 @@ use antiphon::executor::{Collectives, Communicator, Request, What};
 use antiphon::plan::model::Collective;
 use antiphon::{DataType, ReduceOp};
 use antiphon_tests::harness::{Area, Source};
+use antiphon_tests::name_of;
 use half::bf16;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -79,7 +80,7 @@ fn sum(
 
 #[test]
 fn a_sum_has_the_same_bits_in_every_message_and_place() {
-    let test = "reproducible::a_sum_has_the_same_bits_in_every_message_and_place";
+    let test = name_of(a_sum_has_the_same_bits_in_every_message_and_place);
     if on_simulator_of(test, WORLD as usize).is_none() {
         return;
     }

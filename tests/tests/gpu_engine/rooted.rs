@@ -13,6 +13,7 @@ use antiphon::plan::model::Collective;
 use antiphon::{DataType, ReduceOp};
 use antiphon_tests::application::{Application, CHUNK};
 use antiphon_tests::harness::{Area, Source};
+use antiphon_tests::name_of;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
@@ -191,7 +192,7 @@ fn every_call(hosts: &[&str], devices: &[Arc<dyn Device>]) -> Vec<(Rooted, usize
 
 #[test]
 fn gathers_and_scatters_are_launches_on_one_node_and_on_several() {
-    let test = "rooted::gathers_and_scatters_are_launches_on_one_node_and_on_several";
+    let test = name_of(gathers_and_scatters_are_launches_on_one_node_and_on_several);
     if on_simulator_of(test, 4).is_none() {
         return;
     }
@@ -213,7 +214,7 @@ fn gathers_and_scatters_are_launches_on_one_node_and_on_several() {
 
 #[test]
 fn one_thread_gathers_and_scatters_of_ranks_that_share_a_device_in_a_group() {
-    let test = "rooted::one_thread_gathers_and_scatters_of_ranks_that_share_a_device_in_a_group";
+    let test = name_of(one_thread_gathers_and_scatters_of_ranks_that_share_a_device_in_a_group);
     if on_simulator(test).is_none() {
         return;
     }
@@ -248,7 +249,7 @@ fn one_thread_gathers_and_scatters_of_ranks_that_share_a_device_in_a_group() {
 /// Which the root alone has: it is staged there, and nowhere else.
 #[test]
 fn memory_that_nobody_can_import_is_staged_where_there_is_some() {
-    let test = "rooted::memory_that_nobody_can_import_is_staged_where_there_is_some";
+    let test = name_of(memory_that_nobody_can_import_is_staged_where_there_is_some);
     let Some(simulated) = cuda_only(test).filter(|_| there_are(test, 2)) else { return };
     let application = &Application::new(&simulated);
     let (words, root) = (CHUNK / 8, 1);

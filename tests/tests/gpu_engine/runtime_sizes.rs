@@ -12,6 +12,7 @@ use antiphon::executor::{
 use antiphon::plan::algorithms::{Shape, alltoallv};
 use antiphon::plan::model::Collective;
 use antiphon_tests::harness::{Area, Random, Source, seed};
+use antiphon_tests::name_of;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -76,7 +77,7 @@ impl Launch {
 
 #[test]
 fn every_count_arrives_from_launch_to_launch() {
-    if on_simulator("runtime_sizes::every_count_arrives_from_launch_to_launch").is_none() {
+    if on_simulator(name_of(every_count_arrives_from_launch_to_launch)).is_none() {
         return;
     }
     let seed = seed();
@@ -132,7 +133,7 @@ impl Code for Relaying {
 
 #[test]
 fn code_is_given_the_blocks_of_a_call() {
-    if on_simulator("runtime_sizes::code_is_given_the_blocks_of_a_call").is_none() {
+    if on_simulator(name_of(code_is_given_the_blocks_of_a_call)).is_none() {
         return;
     }
     let (registry, code) = (Registry::new(), Arc::new(Relaying::default()));
@@ -163,9 +164,8 @@ thread_local! {
 
 #[test]
 fn ranks_of_nodes_of_which_some_choose_code_and_some_transfers_are_told_so() {
-    const TEST: &str =
-        "runtime_sizes::ranks_of_nodes_of_which_some_choose_code_and_some_transfers_are_told_so";
-    if on_simulator_of(TEST, WORLD as usize).is_none() {
+    let test = name_of(ranks_of_nodes_of_which_some_choose_code_and_some_transfers_are_told_so);
+    if on_simulator_of(test, WORLD as usize).is_none() {
         return;
     }
     for on_stream in [false, true] {
@@ -203,7 +203,7 @@ fn ranks_of_nodes_of_which_some_choose_code_and_some_transfers_are_told_so() {
 
 #[test]
 fn ranks_that_disagree_on_a_count_are_told_which() {
-    if on_simulator("runtime_sizes::ranks_that_disagree_on_a_count_are_told_which").is_none() {
+    if on_simulator(name_of(ranks_that_disagree_on_a_count_are_told_which)).is_none() {
         return;
     }
     let plan = alltoallv::zero_copy(Shape::new(WORLD as usize)).unwrap();

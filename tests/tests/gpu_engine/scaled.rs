@@ -10,6 +10,7 @@ use antiphon::executor::hal::Stream;
 use antiphon::executor::{Collectives, Communicator, Factor, Group, Request, What};
 use antiphon::{DataType, ReduceOp};
 use antiphon_tests::harness::{Area, Source};
+use antiphon_tests::name_of;
 use antiphon_tests::recorder::Recorder;
 use std::sync::Arc;
 
@@ -103,7 +104,7 @@ impl Rank {
 
 #[test]
 fn sums_of_products_have_a_factor_for_each_rank() {
-    let test = "scaled::sums_of_products_have_a_factor_for_each_rank";
+    let test = name_of(sums_of_products_have_a_factor_for_each_rank);
     if on_simulator_of(test, WORLD as usize).is_none() {
         return;
     }
@@ -157,7 +158,8 @@ fn sums_of_products_have_a_factor_for_each_rank() {
 /// kernels wait for the last.
 #[test]
 fn ranks_that_share_a_device_have_room_for_products_before_the_first_of_them_launches() {
-    let test = "scaled::ranks_that_share_a_device_have_room_for_products_before_the_first_of_them_launches";
+    let test =
+        name_of(ranks_that_share_a_device_have_room_for_products_before_the_first_of_them_launches);
     let slow = [("ANTIPHON_GPUSIM_WAITS", "pin,open,peer,map,load")];
     if on_simulator_with(test, &slow).is_none() {
         return;
@@ -186,7 +188,7 @@ fn ranks_that_share_a_device_have_room_for_products_before_the_first_of_them_lau
 
 #[test]
 fn what_is_no_sum_of_products_is_refused() {
-    if on_simulator("scaled::what_is_no_sum_of_products_is_refused").is_none() {
+    if on_simulator(name_of(what_is_no_sum_of_products_is_refused)).is_none() {
         return;
     }
     on_threads(2, &options(), |communicator| {
@@ -214,7 +216,7 @@ fn what_is_no_sum_of_products_is_refused() {
 
 #[test]
 fn replays_read_the_factors_of_their_time() {
-    let Some(simulated) = on_simulator("scaled::replays_read_the_factors_of_their_time") else {
+    let Some(simulated) = on_simulator(name_of(replays_read_the_factors_of_their_time)) else {
         return;
     };
     let application = &Recorder::new(&simulated, backend());

@@ -6,6 +6,7 @@ use antiphon::executor::hal::{Backend, driver};
 use antiphon::executor::{Call, Collectives, Communicator, Executor, Factor, Request, What};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::{DataType, ReduceOp};
+use antiphon_tests::name_of;
 
 const ELEMENTS: usize = 640;
 const BYTES: u64 = ELEMENTS as u64 * 4;
@@ -23,7 +24,7 @@ fn sums(world: u32, round: u32) -> Vec<u32> {
 #[test]
 fn plans_on_two_streams_do_not_meet() {
     // To load the second plan's code waits for kernels, and those of the first for all ranks.
-    let test = "streams::plans_on_two_streams_do_not_meet";
+    let test = name_of(plans_on_two_streams_do_not_meet);
     if on_simulator_with(test, &[("ANTIPHON_GPUSIM_WAITS", "load")]).is_none() {
         return;
     }
@@ -75,7 +76,7 @@ fn plans_on_two_streams_do_not_meet() {
 
 #[test]
 fn an_average_leaves_alone_what_holds_no_sum() {
-    if on_simulator("streams::an_average_leaves_alone_what_holds_no_sum").is_none() {
+    if on_simulator(name_of(an_average_leaves_alone_what_holds_no_sum)).is_none() {
         return;
     }
     let plans = [Algorithm::ReduceZeroCopy, Algorithm::AllToAllZeroCopy];
@@ -112,7 +113,7 @@ fn an_average_leaves_alone_what_holds_no_sum() {
 
 #[test]
 fn one_thread_drives_all_ranks() {
-    if on_simulator("streams::one_thread_drives_all_ranks").is_none() {
+    if on_simulator(name_of(one_thread_drives_all_ranks)).is_none() {
         return;
     }
     let devices = vec![crate::device(); 4];
@@ -143,7 +144,7 @@ fn one_thread_drives_all_ranks() {
 
 #[test]
 fn an_average_is_divided_and_sizes_may_change_from_launch_to_launch() {
-    let test = "streams::an_average_is_divided_and_sizes_may_change_from_launch_to_launch";
+    let test = name_of(an_average_is_divided_and_sizes_may_change_from_launch_to_launch);
     if on_simulator(test).is_none() {
         return;
     }
@@ -180,7 +181,7 @@ fn mapped_bytes() -> u64 {
 
 #[test]
 fn sizes_that_vary_without_end_take_no_more_memory() {
-    let test = "streams::sizes_that_vary_without_end_take_no_more_memory";
+    let test = name_of(sizes_that_vary_without_end_take_no_more_memory);
     // Else each thread that the process starts may map an arena for what it allocates.
     if on_simulator_with(test, &[("MALLOC_ARENA_MAX", "1")]).is_none() {
         return;
@@ -222,7 +223,7 @@ fn sizes_that_vary_without_end_take_no_more_memory() {
 
 #[test]
 fn ranks_whose_streams_come_in_another_order_are_told_so() {
-    if on_simulator("streams::ranks_whose_streams_come_in_another_order_are_told_so").is_none() {
+    if on_simulator(name_of(ranks_whose_streams_come_in_another_order_are_told_so)).is_none() {
         return;
     }
     let told = on_threads(2, &options(), |rank| {
@@ -255,8 +256,7 @@ fn ranks_whose_streams_come_in_another_order_are_told_so() {
 
 #[test]
 fn a_stream_of_another_device_is_refused_before_its_call_counts() {
-    if on_simulator("streams::a_stream_of_another_device_is_refused_before_its_call_counts")
-        .is_none()
+    if on_simulator(name_of(a_stream_of_another_device_is_refused_before_its_call_counts)).is_none()
     {
         return;
     }

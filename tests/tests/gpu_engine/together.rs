@@ -17,6 +17,7 @@ use antiphon::{DataType, ReduceOp};
 use antiphon_codegen::TOGETHER;
 use antiphon_tests::harness::plans::{buffers, sizes};
 use antiphon_tests::harness::{Case, Entry, report, run_case_by, run_cases, seed};
+use antiphon_tests::name_of;
 use antiphon_tests::recorder::Recorder;
 use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -112,13 +113,13 @@ fn run_some(rank: &Communicator, entry: &Entry, meeting: &Meeting, seed: u64) ->
 
 #[test]
 fn every_right_plan_gives_the_right_result_as_one_kernel() {
-    let test = "together::every_right_plan_gives_the_right_result_as_one_kernel";
+    let test = name_of(every_right_plan_gives_the_right_result_as_one_kernel);
     every_right_plan_as_one_kernel(test, KernelForm::Generated);
 }
 
 #[test]
 fn every_right_plan_gives_the_right_result_as_one_kernel_that_interprets() {
-    let test = "together::every_right_plan_gives_the_right_result_as_one_kernel_that_interprets";
+    let test = name_of(every_right_plan_gives_the_right_result_as_one_kernel_that_interprets);
     every_right_plan_as_one_kernel(test, KernelForm::Interpreted);
 }
 
@@ -245,7 +246,7 @@ impl Rank {
 #[test]
 fn one_kernel_keeps_the_order_of_all_its_streams() {
     // Ranks that are launched apart wait for each other, and to load code waits for them.
-    let test = "together::one_kernel_keeps_the_order_of_all_its_streams";
+    let test = name_of(one_kernel_keeps_the_order_of_all_its_streams);
     if on_simulator_with(test, &[("ANTIPHON_GPUSIM_WAITS", "load")]).is_none() {
         return;
     }
@@ -291,7 +292,7 @@ fn one_kernel_keeps_the_order_of_all_its_streams() {
 
 #[test]
 fn ranks_that_are_one_kernel_are_one_node_of_a_graph() {
-    let test = "together::ranks_that_are_one_kernel_are_one_node_of_a_graph";
+    let test = name_of(ranks_that_are_one_kernel_are_one_node_of_a_graph);
     let Some(simulated) = on_simulator(test) else { return };
     let application = Recorder::new(&simulated, backend());
     const WORLD: u32 = 2;
@@ -368,7 +369,7 @@ fn crowd(blocks: usize) -> Plan {
 
 #[test]
 fn ranks_that_fill_the_device_run_and_one_block_more_is_refused() {
-    let test = "together::ranks_that_fill_the_device_run_and_one_block_more_is_refused";
+    let test = name_of(ranks_that_fill_the_device_run_and_one_block_more_is_refused);
     if on_simulator_alone(test, &[]).is_none() {
         return;
     }
@@ -395,7 +396,7 @@ fn ranks_that_fill_the_device_run_and_one_block_more_is_refused() {
 
 #[test]
 fn threads_that_share_a_device_make_their_first_calls_at_once() {
-    let test = "together::threads_that_share_a_device_make_their_first_calls_at_once";
+    let test = name_of(threads_that_share_a_device_make_their_first_calls_at_once);
     // To load code waits for kernels that run, as it does with CUDA's driver.
     if on_simulator_with(test, &[("ANTIPHON_GPUSIM_WAITS", "load")]).is_none() {
         return;
@@ -433,7 +434,7 @@ fn threads_that_share_a_device_make_their_first_calls_at_once() {
 
 #[test]
 fn more_ranks_than_one_kernel_has_need_streams_of_their_own() {
-    let test = "together::more_ranks_than_one_kernel_has_need_streams_of_their_own";
+    let test = name_of(more_ranks_than_one_kernel_has_need_streams_of_their_own);
     if on_simulator(test).is_none() {
         return;
     }
@@ -465,7 +466,7 @@ fn more_ranks_than_one_kernel_has_need_streams_of_their_own() {
 
 #[test]
 fn a_rank_has_one_call_of_those_that_are_launched_together() {
-    let test = "together::a_rank_has_one_call_of_those_that_are_launched_together";
+    let test = name_of(a_rank_has_one_call_of_those_that_are_launched_together);
     if on_simulator(test).is_none() {
         return;
     }
@@ -496,7 +497,7 @@ fn hangs() -> Plan {
 
 #[test]
 fn one_kernel_that_does_not_end_is_ended_and_says_which_rank_waits() {
-    let test = "together::one_kernel_that_does_not_end_is_ended_and_says_which_rank_waits";
+    let test = name_of(one_kernel_that_does_not_end_is_ended_and_says_which_rank_waits);
     if on_simulator(test).is_none() {
         return;
     }

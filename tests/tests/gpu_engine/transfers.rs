@@ -8,6 +8,7 @@ use antiphon::executor::{
 };
 use antiphon::{DataType, ReduceOp};
 use antiphon_tests::harness::{Area, Source};
+use antiphon_tests::name_of;
 use std::sync::{Arc, Barrier};
 
 /// A node of one rank and one of two: transfers within a node, and between nodes.
@@ -187,7 +188,7 @@ fn apart(work: impl Fn(Communicator) + Sync) {
 
 #[test]
 fn calls_by_name_reach_ranks_of_other_nodes() {
-    let test = "transfers::calls_by_name_reach_ranks_of_other_nodes";
+    let test = name_of(calls_by_name_reach_ranks_of_other_nodes);
     if on_simulator_of(test, WORLD as usize).is_none() {
         return;
     }
@@ -206,7 +207,7 @@ pub fn every_call(communicator: &Communicator) {
 
 #[test]
 fn a_groups_alltoallv_passes_on_what_its_collectives_have_left() {
-    let test = "transfers::a_groups_alltoallv_passes_on_what_its_collectives_have_left";
+    let test = name_of(a_groups_alltoallv_passes_on_what_its_collectives_have_left);
     if on_simulator_of(test, WORLD as usize).is_none() {
         return;
     }
@@ -235,7 +236,7 @@ fn a_groups_alltoallv_passes_on_what_its_collectives_have_left() {
 
 #[test]
 fn one_thread_drives_ranks_of_several_nodes_in_a_group() {
-    if on_simulator("transfers::one_thread_drives_ranks_of_several_nodes_in_a_group").is_none() {
+    if on_simulator(name_of(one_thread_drives_ranks_of_several_nodes_in_a_group)).is_none() {
         return;
     }
     let devices = vec![device(); HOSTS.len()];
@@ -258,7 +259,7 @@ pub fn in_groups(ranks: &[Communicator]) {
 
 #[test]
 fn errors_name_the_call_and_the_ranks_as_their_caller_knows_them() {
-    let test = "transfers::errors_name_the_call_and_the_ranks_as_their_caller_knows_them";
+    let test = name_of(errors_name_the_call_and_the_ranks_as_their_caller_knows_them);
     if on_simulator_of(test, WORLD as usize).is_none() {
         return;
     }
@@ -300,7 +301,7 @@ fn errors_name_the_call_and_the_ranks_as_their_caller_knows_them() {
 
 #[test]
 fn a_first_transfer_on_a_stream_waits_for_no_call_of_the_peer() {
-    let test = "transfers::a_first_transfer_on_a_stream_waits_for_no_call_of_the_peer";
+    let test = name_of(a_first_transfer_on_a_stream_waits_for_no_call_of_the_peer);
     if on_simulator_of(test, WORLD as usize).is_none() {
         return;
     }
@@ -333,7 +334,7 @@ fn a_first_transfer_on_a_stream_waits_for_no_call_of_the_peer() {
 
 #[test]
 fn pairs_belong_to_the_communicator_whoever_makes_collectives_of_it() {
-    let test = "transfers::pairs_belong_to_the_communicator_whoever_makes_collectives_of_it";
+    let test = name_of(pairs_belong_to_the_communicator_whoever_makes_collectives_of_it);
     if on_simulator_of(test, WORLD as usize).is_none() {
         return;
     }

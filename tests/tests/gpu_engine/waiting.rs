@@ -10,6 +10,7 @@ use antiphon::executor::{Call, Communicator, Executor, ExecutorError};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::{DataType, ReduceOp};
 use antiphon_tests::application::Application;
+use antiphon_tests::name_of;
 use antiphon_tests::simulated::Simulated;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,7 +77,7 @@ fn behind(
 
 #[test]
 fn a_copy_to_memory_that_is_not_pinned_may_follow_a_launch_over_nodes() {
-    let test = "waiting::a_copy_to_memory_that_is_not_pinned_may_follow_a_launch_over_nodes";
+    let test = name_of(a_copy_to_memory_that_is_not_pinned_may_follow_a_launch_over_nodes);
     behind(test, 1, |side, _| {
         let mut found = vec![0u32; ELEMENTS];
         let to = found.as_mut_ptr().cast();
@@ -89,7 +90,7 @@ fn a_copy_to_memory_that_is_not_pinned_may_follow_a_launch_over_nodes() {
 
 #[test]
 fn memory_may_be_freed_behind_a_launch_over_nodes() {
-    let test = "waiting::memory_may_be_freed_behind_a_launch_over_nodes";
+    let test = name_of(memory_may_be_freed_behind_a_launch_over_nodes);
     if !crate::is_cuda(test) {
         return;
     }
@@ -102,7 +103,7 @@ fn memory_may_be_freed_behind_a_launch_over_nodes() {
 
 #[test]
 fn launches_over_nodes_may_be_made_far_ahead() {
-    let test = "waiting::launches_over_nodes_may_be_made_far_ahead";
+    let test = name_of(launches_over_nodes_may_be_made_far_ahead);
     // More than the queue of a stream is said to take.
     behind(test, 1200, |_, _| Ok(()));
 }

@@ -4,7 +4,7 @@ use super::{on_simulator, open};
 use antiphon_hal::{Device, HalError, Kernel, KernelCode, KernelSource, LaunchShape, Stream};
 use antiphon_tests::application::{Application, CHUNK};
 use antiphon_tests::hal::support::Access;
-use antiphon_tests::until;
+use antiphon_tests::{name_of, until};
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -41,7 +41,7 @@ fn refused(result: Result<impl std::fmt::Debug, HalError>) {
 
 #[test]
 fn work_of_a_recorded_stream_is_done_by_replays() {
-    let test = "graphs::work_of_a_recorded_stream_is_done_by_replays";
+    let test = name_of(work_of_a_recorded_stream_is_done_by_replays);
     let Some(simulated) = on_simulator(test, &[]) else { return };
     let application = Application::new(&simulated);
     let device = open(0);
@@ -106,7 +106,7 @@ fn work_of_a_recorded_stream_is_done_by_replays() {
 
 #[test]
 fn a_default_stream_that_a_recording_covers_is_left_alone() {
-    let test = "graphs::a_default_stream_that_a_recording_covers_is_left_alone";
+    let test = name_of(a_default_stream_that_a_recording_covers_is_left_alone);
     let Some(simulated) = on_simulator(test, &[]) else { return };
     let application = Application::new(&simulated);
     let device = open(0);
@@ -128,7 +128,7 @@ fn a_default_stream_that_a_recording_covers_is_left_alone() {
 
 #[test]
 fn recording_elsewhere_does_not_hinder_a_device() {
-    let test = "graphs::recording_elsewhere_does_not_hinder_a_device";
+    let test = name_of(recording_elsewhere_does_not_hinder_a_device);
     let Some(simulated) = on_simulator(test, &[]) else { return };
     let application = Application::new(&simulated);
     let raw = application.stream();
@@ -167,7 +167,7 @@ fn graphs_keep_what_they_use() {
             self.0.fetch_add(1, Ordering::AcqRel);
         }
     }
-    let Some(simulated) = on_simulator("graphs::graphs_keep_what_they_use", &[]) else { return };
+    let Some(simulated) = on_simulator(name_of(graphs_keep_what_they_use), &[]) else { return };
     let application = Application::new(&simulated);
     let device = open(0);
     let (raw, gone) = (application.stream(), Arc::new(AtomicU32::new(0)));

@@ -4,6 +4,7 @@ use super::{on_simulator, open};
 use antiphon_hal::{Backend, Device, HalError, Stream, driver};
 use antiphon_tests::application::Application;
 use antiphon_tests::hal::support::Access;
+use antiphon_tests::name_of;
 use std::sync::Arc;
 
 fn adopt(device: &Arc<dyn Device>, raw: u64) -> Result<Arc<dyn Stream>, HalError> {
@@ -30,7 +31,7 @@ fn assert_used(device: &Arc<dyn Device>, stream: &Arc<dyn Stream>) {
 
 #[test]
 fn streams_of_green_contexts_are_the_devices() {
-    let test = "green::streams_of_green_contexts_are_the_devices";
+    let test = name_of(streams_of_green_contexts_are_the_devices);
     let Some(simulated) = on_simulator(test, &[]) else { return };
     let application = Application::new(&simulated);
     let device = open(0);
@@ -49,7 +50,7 @@ fn streams_of_green_contexts_are_the_devices() {
 
 #[test]
 fn a_device_is_not_opened_on_a_green_context() {
-    let test = "green::a_device_is_not_opened_on_a_green_context";
+    let test = name_of(a_device_is_not_opened_on_a_green_context);
     let Some(simulated) = on_simulator(test, &[]) else { return };
     let application = Application::new(&simulated);
     let plain = application.stream();

@@ -5,7 +5,7 @@ use super::{on_simulator, open};
 use antiphon_hal::{Device, Kernel, KernelCode, KernelSource, LaunchShape, Memory, Stream};
 use antiphon_tests::application::{Application, CHUNK};
 use antiphon_tests::hal::support::Access;
-use antiphon_tests::until;
+use antiphon_tests::{name_of, until};
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -87,7 +87,7 @@ const LOADS: [(&str, &str); 1] = [("ANTIPHON_GPUSIM_WAITS", "load")];
 
 #[test]
 fn memory_is_mapped_while_another_thread_loads_code() {
-    let test = "loading::memory_is_mapped_while_another_thread_loads_code";
+    let test = name_of(memory_is_mapped_while_another_thread_loads_code);
     let Some(simulated) = on_simulator(test, &LOADS) else { return };
     let application = Application::new(&simulated);
     let (device, other) = (open(0), open(1));
@@ -128,7 +128,7 @@ fn memory_is_mapped_while_another_thread_loads_code() {
 #[test]
 fn memory_of_cudamalloc_is_mapped_in_its_process_while_another_thread_loads_code() {
     let test =
-        "loading::memory_of_cudamalloc_is_mapped_in_its_process_while_another_thread_loads_code";
+        name_of(memory_of_cudamalloc_is_mapped_in_its_process_while_another_thread_loads_code);
     let Some(simulated) = on_simulator(test, &LOADS) else { return };
     let application = Application::new(&simulated);
     let (device, other) = (open(0), open(1));
@@ -156,7 +156,7 @@ fn memory_of_cudamalloc_is_mapped_in_its_process_while_another_thread_loads_code
 /// The one that asks has found that its context is current, and waits inside of the driver.
 #[test]
 fn memory_is_mapped_while_another_thread_asks_what_is_at_an_address() {
-    let test = "loading::memory_is_mapped_while_another_thread_asks_what_is_at_an_address";
+    let test = name_of(memory_is_mapped_while_another_thread_asks_what_is_at_an_address);
     let Some(simulated) = on_simulator(test, &LOADS) else { return };
     let application = Application::new(&simulated);
     let device = open(0);
@@ -193,7 +193,7 @@ fn memory_is_mapped_while_another_thread_asks_what_is_at_an_address() {
 /// No driver is known to want a context for these calls, and none says that it does not.
 #[test]
 fn a_driver_that_wants_a_context_for_mapping_gets_it() {
-    let test = "loading::a_driver_that_wants_a_context_for_mapping_gets_it";
+    let test = name_of(a_driver_that_wants_a_context_for_mapping_gets_it);
     let wants = [("ANTIPHON_GPUSIM_WANTS", "context")];
     let Some(simulated) = on_simulator(test, &wants) else { return };
     let application = Application::new(&simulated);

@@ -8,8 +8,8 @@ mod peers;
 mod sharing;
 
 use antiphon_hal::{Backend, Device, HalError, KernelCode, KernelSource, driver};
-use antiphon_tests::Folder;
 use antiphon_tests::hal::support::{assert_passed, myself};
+use antiphon_tests::{Folder, name_of};
 use std::io::Write;
 use std::sync::Arc;
 
@@ -84,7 +84,9 @@ fn on_simulator(
 #[test]
 fn the_devices_are_those_of_the_driver() {
     let environment = [("ANTIPHON_GPUSIM_DEVICES", "3")];
-    let Some(_) = on_simulator("the_devices_are_those_of_the_driver", &environment) else { return };
+    let Some(_) = on_simulator(name_of(the_devices_are_those_of_the_driver), &environment) else {
+        return;
+    };
     let cuda = driver(Backend::Cuda).unwrap();
     let devices = cuda.devices().unwrap();
     assert_eq!(devices.iter().map(|device| device.index).collect::<Vec<_>>(), [0, 1, 2]);
@@ -97,7 +99,7 @@ fn the_devices_are_those_of_the_driver() {
 
 #[test]
 fn a_device_that_the_compiler_does_not_know_has_none() {
-    let test = "a_device_that_the_compiler_does_not_know_has_none";
+    let test = name_of(a_device_that_the_compiler_does_not_know_has_none);
     let unknown = [("ANTIPHON_GPUSIM_UNKNOWN", "sm_90")];
     let Some(_) = on_simulator(test, &unknown) else { return };
     // Of no other test: what is compiled once is on disk.
@@ -114,7 +116,7 @@ fn a_device_that_the_compiler_does_not_know_has_none() {
 #[test]
 fn nvrtc_compiles_the_kernels_of_the_suite() {
     const INSIDE: &str = "ANTIPHON_TEST_OWN_CACHE";
-    let test = "nvrtc_compiles_the_kernels_of_the_suite";
+    let test = name_of(nvrtc_compiles_the_kernels_of_the_suite);
     if std::env::var_os(INSIDE).is_none() {
         // In a process with a cache of its own: what is on disk is not compiled.
         let folder = Folder::new(env!("CARGO_TARGET_TMPDIR"), "nvrtc").unwrap();
@@ -147,7 +149,7 @@ fn nvrtc_compiles_the_kernels_of_the_suite() {
 /// The simulated driver has every function that the backend can use, or its paths are not tested.
 #[test]
 fn the_simulated_driver_has_all_functions() {
-    let test = "the_simulated_driver_has_all_functions";
+    let test = name_of(the_simulated_driver_has_all_functions);
     let Some(simulated) = on_simulator(test, &[]) else { return };
     let application = antiphon_tests::application::Application::new(&simulated);
     let (required, optional) = antiphon_hal::cuda::symbol_names();

@@ -6,6 +6,7 @@ use antiphon_hal::{
 };
 use antiphon_tests::application::{Application, CHUNK};
 use antiphon_tests::hal::support::Access;
+use antiphon_tests::name_of;
 use std::ffi::c_void;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -39,7 +40,7 @@ fn add(device: &Arc<dyn Device>, stream: &dyn Stream, to: *mut u8, from: *mut u8
 #[test]
 fn devices_know_their_peers() {
     let environment = [("ANTIPHON_GPUSIM_DEVICES", "3")];
-    let Some(_) = on_simulator("peers::devices_know_their_peers", &environment) else { return };
+    let Some(_) = on_simulator(name_of(devices_know_their_peers), &environment) else { return };
     let device = open(1);
     let peers = &device.caps().peers;
     assert_eq!(peers.iter().map(|peer| peer.index).collect::<Vec<_>>(), [0, 2]);
@@ -59,7 +60,7 @@ fn devices_know_their_peers() {
 
 #[test]
 fn kernels_use_the_memory_of_another_device() {
-    let Some(simulated) = on_simulator("peers::kernels_use_the_memory_of_another_device", &[])
+    let Some(simulated) = on_simulator(name_of(kernels_use_the_memory_of_another_device), &[])
     else {
         return;
     };
@@ -100,7 +101,7 @@ fn kernels_use_the_memory_of_another_device() {
 
 #[test]
 fn memory_for_all_is_reached_from_every_device() {
-    let test = "peers::memory_for_all_is_reached_from_every_device";
+    let test = name_of(memory_for_all_is_reached_from_every_device);
     let environment = [("ANTIPHON_GPUSIM_DEVICES", "3")];
     let Some(simulated) = on_simulator(test, &environment) else { return };
     let application = Application::new(&simulated);
@@ -119,7 +120,7 @@ fn memory_for_all_is_reached_from_every_device() {
 
 #[test]
 fn a_mapping_stays_until_nobody_of_the_process_has_it() {
-    let test = "peers::a_mapping_stays_until_nobody_of_the_process_has_it";
+    let test = name_of(a_mapping_stays_until_nobody_of_the_process_has_it);
     let Some(_) = on_simulator(test, &[]) else { return };
     let (zero, one) = (open(0), open(1));
     let access = Access::new(&zero);
@@ -161,7 +162,7 @@ fn a_mapping_stays_until_nobody_of_the_process_has_it() {
 #[test]
 fn devices_out_of_reach_are_named() {
     let environment = [("ANTIPHON_GPUSIM_PEERS", "0")];
-    let Some(simulated) = on_simulator("peers::devices_out_of_reach_are_named", &environment)
+    let Some(simulated) = on_simulator(name_of(devices_out_of_reach_are_named), &environment)
     else {
         return;
     };
@@ -190,7 +191,7 @@ fn devices_out_of_reach_are_named() {
 
 #[test]
 fn events_order_streams_of_several_devices() {
-    let Some(_) = on_simulator("peers::events_order_streams_of_several_devices", &[]) else {
+    let Some(_) = on_simulator(name_of(events_order_streams_of_several_devices), &[]) else {
         return;
     };
     let devices: Vec<_> = (0..4).map(open).collect();
@@ -222,7 +223,7 @@ fn events_order_streams_of_several_devices() {
 
 #[test]
 fn a_group_of_devices_is_written_by_one_address() {
-    let Some(_) = on_simulator("peers::a_group_of_devices_is_written_by_one_address", &[]) else {
+    let Some(_) = on_simulator(name_of(a_group_of_devices_is_written_by_one_address), &[]) else {
         return;
     };
     let devices: Vec<_> = (0..4).map(open).collect();

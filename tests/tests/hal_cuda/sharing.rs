@@ -4,6 +4,7 @@ use super::{on_simulator, open};
 use antiphon_hal::{HalError, Memory, MemoryHandle};
 use antiphon_tests::application::{Application, CHUNK};
 use antiphon_tests::hal::support::{Access, assert_given_to_cards, assert_passed, myself};
+use antiphon_tests::name_of;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ const PARTS: &str = "ANTIPHON_TEST_PARTS";
 
 #[test]
 fn a_buffer_over_several_chunks_is_one_memory_for_peers() {
-    let test = "sharing::a_buffer_over_several_chunks_is_one_memory_for_peers";
+    let test = name_of(a_buffer_over_several_chunks_is_one_memory_for_peers);
     let Some(simulated) = on_simulator(test, &[]) else { return };
     if let Ok(parts) = std::env::var(PARTS) {
         let handles: Vec<_> = parts.split(',').map(handle_of).collect();
@@ -97,7 +98,7 @@ fn handle_of(text: &str) -> MemoryHandle {
 
 #[test]
 fn a_chunk_that_was_replaced_is_other_memory() {
-    let test = "sharing::a_chunk_that_was_replaced_is_other_memory";
+    let test = name_of(a_chunk_that_was_replaced_is_other_memory);
     let Some(simulated) = on_simulator(test, &[]) else { return };
     let application = Application::new(&simulated);
     let base = application.segment(0, 2, true);
@@ -118,7 +119,7 @@ fn a_chunk_that_was_replaced_is_other_memory() {
 
 #[test]
 fn parts_that_do_not_fit_together_are_refused() {
-    let test = "sharing::parts_that_do_not_fit_together_are_refused";
+    let test = name_of(parts_that_do_not_fit_together_are_refused);
     let Some(_) = on_simulator(test, &[]) else { return };
     let device = open(0);
     let (odd, whole) = (device.allocate(100).unwrap(), device.allocate(CHUNK as u64).unwrap());
@@ -131,7 +132,7 @@ fn parts_that_do_not_fit_together_are_refused() {
 
 #[test]
 fn what_cudamalloc_made_goes_by_a_classic_handle() {
-    let test = "sharing::what_cudamalloc_made_goes_by_a_classic_handle";
+    let test = name_of(what_cudamalloc_made_goes_by_a_classic_handle);
     let Some(simulated) = on_simulator(test, &[]) else { return };
     let (device, access) = (open(0), Access::new(&open(0)));
     if let Ok(part) = std::env::var(PARTS) {
@@ -171,7 +172,7 @@ fn what_cudamalloc_made_goes_by_a_classic_handle() {
 
 #[test]
 fn what_no_peer_can_map_says_so() {
-    let Some(simulated) = on_simulator("sharing::what_no_peer_can_map_says_so", &[]) else {
+    let Some(simulated) = on_simulator(name_of(what_no_peer_can_map_says_so), &[]) else {
         return;
     };
     let application = Application::new(&simulated);
@@ -191,7 +192,7 @@ fn what_no_peer_can_map_says_so() {
 
 #[test]
 fn network_cards_get_descriptors() {
-    let Some(simulated) = on_simulator("sharing::network_cards_get_descriptors", &[]) else {
+    let Some(simulated) = on_simulator(name_of(network_cards_get_descriptors), &[]) else {
         return;
     };
     let application = Application::new(&simulated);

@@ -4,7 +4,7 @@ use super::application::{Application, CHUNK};
 use super::{on_simulator, open};
 use antiphon_hal::{Device, HalError, KernelCode, KernelSource, LaunchShape, Stream};
 use antiphon_tests::hal::support::Access;
-use antiphon_tests::until;
+use antiphon_tests::{name_of, until};
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ fn refused(result: Result<impl std::fmt::Debug, HalError>) {
 
 #[test]
 fn work_of_a_recorded_stream_is_done_by_replays() {
-    let test = "graphs::work_of_a_recorded_stream_is_done_by_replays";
+    let test = name_of(work_of_a_recorded_stream_is_done_by_replays);
     let Some(simulated) = on_simulator(test, &[]) else { return };
     let application = Application::new(&simulated);
     let device = open(0);
@@ -92,7 +92,7 @@ fn work_of_a_recorded_stream_is_done_by_replays() {
 /// HIP looks at the stream of an event that it is asked about, and ends a recording that has begun there.
 #[test]
 fn events_from_before_a_recording_do_not_end_it() {
-    let test = "graphs::events_from_before_a_recording_do_not_end_it";
+    let test = name_of(events_from_before_a_recording_do_not_end_it);
     let Some(simulated) = on_simulator(test, &[]) else { return };
     let application = Application::new(&simulated);
     let device = open(0);
@@ -115,7 +115,7 @@ fn events_from_before_a_recording_do_not_end_it() {
 
 #[test]
 fn streams_of_other_devices_are_not_adopted() {
-    let test = "graphs::streams_of_other_devices_are_not_adopted";
+    let test = name_of(streams_of_other_devices_are_not_adopted);
     let Some(simulated) = on_simulator(test, &[]) else { return };
     let application = Application::new(&simulated);
     application.set_device(1);

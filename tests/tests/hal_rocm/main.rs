@@ -7,6 +7,7 @@ mod graphs;
 mod sharing;
 
 use antiphon_hal::{Backend, Device, HalError, KernelCode, KernelSource, MemoryHandle, driver};
+use antiphon_tests::name_of;
 use antiphon_tests::simulated::{INSIDE, compiler, pass_over};
 use std::io::Write;
 use std::path::PathBuf;
@@ -90,7 +91,9 @@ fn on_simulator(
 #[test]
 fn the_devices_are_those_of_the_driver() {
     let environment = [("ANTIPHON_GPUSIM_DEVICES", "3")];
-    let Some(_) = on_simulator("the_devices_are_those_of_the_driver", &environment) else { return };
+    let Some(_) = on_simulator(name_of(the_devices_are_those_of_the_driver), &environment) else {
+        return;
+    };
     let rocm = driver(Backend::Rocm).unwrap();
     let devices = rocm.devices().unwrap();
     assert_eq!(devices.iter().map(|device| device.index).collect::<Vec<_>>(), [0, 1, 2]);
@@ -124,7 +127,7 @@ int hiprtcGetCode(P p, char *c) { return 4; }
 
 #[test]
 fn where_a_compiler_does_not_know_the_device_another_one_is_taken() {
-    let test = "where_a_compiler_does_not_know_the_device_another_one_is_taken";
+    let test = name_of(where_a_compiler_does_not_know_the_device_another_one_is_taken);
     let folder = PathBuf::from(format!("{}/{test}", env!("CARGO_TARGET_TMPDIR")));
     // Not by name: a library that is named is the only one.
     let path =
@@ -156,7 +159,7 @@ fn where_a_compiler_does_not_know_the_device_another_one_is_taken() {
 /// The simulated driver has every function that the backend can use, or its paths are not tested.
 #[test]
 fn the_simulated_driver_has_all_functions() {
-    let test = "the_simulated_driver_has_all_functions";
+    let test = name_of(the_simulated_driver_has_all_functions);
     let Some(simulated) = on_simulator(test, &[]) else { return };
     let application = application::Application::new(&simulated);
     let (required, optional) = antiphon_hal::rocm::symbol_names();
@@ -174,7 +177,7 @@ fn gone() -> MemoryHandle {
 /// An application that asks for its own last error does not find one of ours, and its device stays current.
 #[test]
 fn the_applications_state_is_left_alone() {
-    let test = "the_applications_state_is_left_alone";
+    let test = name_of(the_applications_state_is_left_alone);
     let Some(simulated) = on_simulator(test, &[OLDER]) else { return };
     let application = application::Application::new(&simulated);
     application.set_device(1);

@@ -4,6 +4,7 @@ use super::application::{Application, CHUNK};
 use super::{OLDER, on_simulator, open};
 use antiphon_hal::{HalError, Memory, MemoryHandle};
 use antiphon_tests::hal::support::{Access, assert_given_to_cards, assert_passed, myself};
+use antiphon_tests::name_of;
 use std::sync::Arc;
 
 /// The error, which must be that the memory cannot be shared, in words.
@@ -24,7 +25,7 @@ const PART: &str = "ANTIPHON_TEST_PARTS";
 
 #[test]
 fn what_hipmalloc_made_goes_by_a_classic_handle() {
-    let test = "sharing::what_hipmalloc_made_goes_by_a_classic_handle";
+    let test = name_of(what_hipmalloc_made_goes_by_a_classic_handle);
     let Some(simulated) = on_simulator(test, &[]) else { return };
     let (device, access) = (open(0), Access::new(&open(0)));
     if let Ok(part) = std::env::var(PART) {
@@ -64,7 +65,7 @@ fn what_hipmalloc_made_goes_by_a_classic_handle() {
 
 #[test]
 fn mapped_memory_of_the_application_goes_by_a_descriptor() {
-    let test = "sharing::mapped_memory_of_the_application_goes_by_a_descriptor";
+    let test = name_of(mapped_memory_of_the_application_goes_by_a_descriptor);
     for environment in [&[][..], &[OLDER][..]] {
         let Some(simulated) = on_simulator(test, environment) else { continue };
         let application = Application::new(&simulated);
@@ -94,7 +95,7 @@ fn mapped_memory_of_the_application_goes_by_a_descriptor() {
 
 #[test]
 fn a_buffer_over_several_chunks_is_one_memory_for_peers() {
-    let test = "sharing::a_buffer_over_several_chunks_is_one_memory_for_peers";
+    let test = name_of(a_buffer_over_several_chunks_is_one_memory_for_peers);
     for environment in [&[][..], &[OLDER][..]] {
         let Some(simulated) = on_simulator(test, environment) else { continue };
         let application = Application::new(&simulated);
@@ -133,7 +134,7 @@ fn a_buffer_over_several_chunks_is_one_memory_for_peers() {
 
 #[test]
 fn memory_of_another_device_of_the_process_is_reached() {
-    let test = "sharing::memory_of_another_device_of_the_process_is_reached";
+    let test = name_of(memory_of_another_device_of_the_process_is_reached);
     for environment in [&[][..], &[OLDER][..]] {
         let Some(simulated) = on_simulator(test, environment) else { continue };
         let application = Application::new(&simulated);
@@ -168,7 +169,7 @@ fn memory_of_another_device_of_the_process_is_reached() {
 
 #[test]
 fn network_cards_get_descriptors() {
-    let test = "sharing::network_cards_get_descriptors";
+    let test = name_of(network_cards_get_descriptors);
     for environment in [&[][..], &[OLDER][..]] {
         let Some(simulated) = on_simulator(test, environment) else { continue };
         let application = Application::new(&simulated);
@@ -193,7 +194,7 @@ fn network_cards_get_descriptors() {
 
 #[test]
 fn where_the_kernel_gives_no_buffers_nobody_is_asked_for_one() {
-    let test = "sharing::where_the_kernel_gives_no_buffers_nobody_is_asked_for_one";
+    let test = name_of(where_the_kernel_gives_no_buffers_nobody_is_asked_for_one);
     if on_simulator(test, &[("ANTIPHON_GPUSIM_HIP", "5.7")]).is_none() {
         return;
     }
