@@ -35,11 +35,12 @@ pub fn run() -> Result<()> {
 }
 
 /// The ranks that the columns are for.
-fn columns() -> [(&'static str, Spread); 7] {
+fn columns() -> [(&'static str, Spread); 8] {
     let own = |ranks, nodes| Spread { ranks, nodes, crowded: false, devices: Devices::Host };
     let shared = |ranks, nodes| Spread { crowded: true, ..own(ranks, nodes) };
     [
         ("2 ranks", own(2, 1)),
+        ("4 ranks", own(4, 1)),
         ("8 ranks", own(8, 1)),
         ("4 ranks that share cores", shared(4, 1)),
         ("8 ranks that share cores", shared(8, 1)),
