@@ -191,6 +191,7 @@ mod tests {
             "gcc examples/nccl/all_reduce.c -o program -L$HOME/antiphon/lib/nccl -lnccl",
             "ANTIPHON_DEVICE=host LD_LIBRARY_PATH=$HOME/antiphon/lib/nccl LD_PRELOAD=$HOME/antiphon/lib/nccl/libantiphon_nccl.so ./program",
             "pip install ./ffi/python numpy",
+            "python sum.py",
             "antiphon = { path = ",
             "cargo run -q",
         ];

@@ -140,11 +140,11 @@ fn ldconfig_sees_no_nccl(library: &Path) {
     assert!(!names.iter().any(|name| name.starts_with("libnccl")), "{names:?}");
 }
 
-/// The command lines of the README's ways in, but for the first, which installs, typed as they stand there.
+/// The command lines of the README's ways in before Python's, but for the first, which installs, typed as they stand there.
 fn as_the_readme_says(folder: &Path, installed: &Path) {
     let readme = fs::read_to_string(repo::root().join("README.md")).expect("the README");
     let (_, ways) = readme.split_once("\n## Ways in\n").expect("its ways in");
-    let (ways, _) = ways.split_once("\n## ").expect("what follows them");
+    let (ways, _) = ways.split_once("\nFrom **Python**").expect("what follows them");
     let mut lines = ways.lines().filter_map(|line| line.strip_prefix("$ "));
     assert_eq!(lines.next(), Some("cargo xtask install --prefix $HOME/antiphon"));
     let script = lines.collect::<Vec<_>>().join("\n");
