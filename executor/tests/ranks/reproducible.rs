@@ -5,8 +5,8 @@ use crate::support::threads::on_threads;
 use antiphon_executor::plan::algorithms::{Algorithm, Shape, SumOrder};
 use antiphon_executor::plan::model::Collective;
 use antiphon_executor::{
-    Call, Collectives, Communicator, DataType, Executor, LoadedPlan, Options, ReduceOp, Request,
-    What,
+    Call, Collectives, Communicator, DataType, Executor, Factor, LoadedPlan, Options, ReduceOp,
+    Request, What,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -199,14 +199,14 @@ fn note(seen: &mut Seen, bucket: &Bucket, how: String, sum: Option<Vec<u8>>) {
 }
 
 /// All sums of a kind must be one, on whatever rank.
-fn assert_one(types: &[DataType], ranks: Vec<Seen>) {
+fn assert_one(types: &[DataType], reductions: usize, ranks: Vec<Seen>) {
     let mut all = Seen::new();
     for (kind, sums) in ranks.into_iter().flatten() {
         for (sum, mut how) in sums {
             all.entry(kind.clone()).or_default().entry(sum).or_default().append(&mut how);
         }
     }
-    assert_eq!(all.len(), 3 * types.len() * OPS.len(), "three collectives");
+    assert_eq!(all.len(), 3 * types.len() * reductions, "three collectives");
     for (kind, sums) in all {
         let how: Vec<_> = sums.values().map(|how| &how[0]).collect();
         assert_eq!(sums.len(), 1, "{kind:?} has several sums: {how:?}");
@@ -256,7 +256,7 @@ fn whatever_algorithm_is_taken_and_wherever_a_tensor_lies_its_sum_has_the_same_b
         for algorithm in Algorithm::ALL.into_iter().filter(reduces) {
             assert!(names.contains(&algorithm), "{algorithm} on {hosts:?}");
         }
-        assert_one(MOST, ranks.into_iter().map(|(seen, _)| seen).collect());
+        assert_one(MOST, OPS.len(), ranks.into_iter().map(|(seen, _)| seen).collect());
     }
 }
 
@@ -266,17 +266,25 @@ fn calls_by_name_sum_alike_in_any_bucket() {
     let alone: &[&str] = &["a"; UNEVEN.len()];
     let even = PLACES.map(|(hosts, _)| vec![hosts]);
     for alike in even.into_iter().chain([vec![UNEVEN, alone]]) {
-        assert_one(&TYPES, alike.into_iter().flat_map(summed_by_name).collect());
+        let summed =
+            |multiplied| alike.iter().flat_map(move |hosts| summed_by_name(hosts, multiplied));
+        assert_one(&TYPES, OPS.len(), summed(false).collect());
+        assert_one(&TYPES, 1, summed(true).collect());
     }
 }
 
-/// What calls by name give in every bucket, by rank.
-fn summed_by_name(hosts: &[&str]) -> Vec<Seen> {
+/// What calls by name give in every bucket, by rank; or those that add, with a factor for each rank.
+fn summed_by_name(hosts: &[&str], multiplied: bool) -> Vec<Seen> {
     let world = hosts.len();
     on_hosts(hosts, |communicator| {
         let on = Collectives::new(communicator).unwrap();
         let (rank, mut seen) = (communicator.rank(), Seen::new());
         for bucket in Bucket::all(world, &TYPES) {
+            if multiplied && bucket.op != ReduceOp::Sum {
+                continue;
+            }
+            // As what is multiplied: near to 1.
+            let factor = element(bucket.dtype, ReduceOp::Prod, rank, TENSOR).to_le_bytes();
             let what = match bucket.collective {
                 Collective::AllReduce => What::AllReduce,
                 Collective::ReduceScatter => What::ReduceScatter,
@@ -291,7 +299,7 @@ fn summed_by_name(hosts: &[&str]) -> Vec<Seen> {
                     count: bucket.block as u64,
                     dtype: bucket.dtype,
                     op: bucket.op,
-                    factor: None,
+                    factor: multiplied.then_some(Factor::Value(factor)),
                 };
                 // SAFETY: both buffers are as long as said, and live past the call.
                 unsafe { on.call(&request, None) }.unwrap();
