@@ -1,4 +1,5 @@
-//! The binary interface is the one that was agreed on: `abi/antiphon.txt` has its version and every declaration.
+//! The binary interface is the one that was agreed on: `abi/antiphon.txt` has its version and every declaration, and a seal, without
+//! which an edit by hand, or a merge, could change it under the same version.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -75,6 +76,22 @@ fn entry(owner: &str, piece: &str) -> Option<String> {
     (!piece.is_empty() && !is_name).then_some(line)
 }
 
+/// The line behind an agreement, of all that is in it.
+fn seal(agreed: &[String]) -> String {
+    // FNV-1a of 64 bits: http://www.isthe.com/chongo/tech/comp/fnv/.
+    let hash = agreed.join("\n").bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("seal {hash:016x}")
+}
+
+/// What was agreed on; nothing if that was changed by hand.
+fn unsealed(text: &str) -> Option<Vec<String>> {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let last = lines.pop()?;
+    (last == seal(&lines)).then_some(lines)
+}
+
 fn version(declarations: &[String]) -> Version {
     let number = |name: &str| {
         let line = declarations.iter().find_map(|line| line.strip_prefix(name));
@@ -145,16 +162,17 @@ fn the_interface_is_the_one_agreed_on() {
     let header = fs::read_to_string(root.join("include/antiphon.h")).expect("the header");
     let new = declarations(&header);
     let path = root.join("abi/antiphon.txt");
-    let old: Vec<String> =
-        fs::read_to_string(&path).unwrap_or_default().lines().map(str::to_owned).collect();
+    let old = unsealed(&fs::read_to_string(&path).expect("the agreement"));
+    let old = old.expect("ffi/abi/antiphon.txt was changed by hand, or merged: take back what it was, and have it written");
     if std::env::var_os(WRITE).is_some() {
-        let why = unannounced(&old, &new).filter(|_| !old.is_empty());
+        let why = unannounced(&old, &new);
         assert!(
             why.is_none(),
             "raise ANTIPHON_ABI_MAJOR or _MINOR in src/version.rs first: {}",
             why.unwrap()
         );
-        fs::write(&path, new.join("\n") + "\n").expect("writable");
+        let seal = seal(&new);
+        fs::write(&path, new.join("\n") + "\n" + &seal + "\n").expect("writable");
         return;
     }
     assert!(
@@ -164,6 +182,17 @@ fn the_interface_is_the_one_agreed_on() {
         unannounced(&old, &new)
             .unwrap_or_else(|| "in its order, or announced but not written".into())
     );
+}
+
+#[test]
+fn an_agreement_that_was_changed_by_hand_is_none() {
+    let lines = ["constant A 1", "int f(int x)"].map(str::to_owned);
+    let text = format!("{}\n{}\n", lines.join("\n"), seal(&lines));
+    assert_eq!(unsealed(&text), Some(lines.to_vec()));
+    for changed in [text.replace("int x", "long x"), text.replace("int f", "int g(void)\nint f")] {
+        assert_eq!(unsealed(&changed), None, "{changed}");
+    }
+    assert_eq!(unsealed(""), None);
 }
 
 #[test]

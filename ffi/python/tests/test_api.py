@@ -1,10 +1,12 @@
-"""The package's interface is the one that was agreed on: `api.txt` has its version, and all that `interface.py` finds public.
+"""The package's interface is the one that was agreed on: `api.txt` has its version, all that `interface.py` finds public, and a seal,
+without which an edit by hand, or a merge, could change it under the same version.
 
 Whoever changes it raises VERSION, says in CHANGELOG.md what "Python interface M.m" has, and writes the file anew:
 `ANTIPHON_WRITE_API=1 pytest test_api.py`.
 """
 
 import ast
+import hashlib
 import os
 from pathlib import Path
 
@@ -25,6 +27,17 @@ def version(lines):
     return int(major), int(minor)
 
 
+def seal(agreed):
+    """The line behind an agreement, of all that is in it."""
+    return "seal " + hashlib.sha256("\n".join(agreed).encode()).hexdigest()[:16]
+
+
+def unsealed(text):
+    """What was agreed on; None if that was changed by hand."""
+    *lines, last = text.splitlines() or [""]
+    return lines if last == seal(lines) else None
+
+
 def unannounced(old, new):
     """Why an interface may not take the place of another; None if it may."""
     was, now = version(old), version(new)
@@ -42,15 +55,16 @@ def unannounced(old, new):
 
 def test_the_interface_is_the_one_agreed_on():
     new = ["version {}.{}".format(*VERSION), *interface.public()]
-    old = AGREED.read_text(encoding="utf-8").splitlines() if AGREED.exists() else []
+    old = unsealed(AGREED.read_text(encoding="utf-8"))
+    assert old is not None, f"{AGREED.name} was changed by hand, or merged: take back what it was, and have it written"
     if os.environ.get(WRITE):
-        why = unannounced(old, new) if old else None
+        why = unannounced(old, new)
         assert why is None, f"raise VERSION in test_api.py first: {why}"
-        AGREED.write_text("\n".join(new) + "\n", encoding="utf-8")
+        AGREED.write_text("\n".join([*new, seal(new)]) + "\n", encoding="utf-8")
         return
     assert old == new, (
         f"the interface is not that of {AGREED.name}: "
-        f"{unannounced(old or new[:1], new) or 'in its order, or announced but not written'}\n"
+        f"{unannounced(old, new) or 'in its order, or announced but not written'}\n"
         f"raise VERSION in test_api.py, say in CHANGELOG.md what it has, then {WRITE}=1 pytest {Path(__file__).name}"
     )
 
@@ -58,6 +72,14 @@ def test_the_interface_is_the_one_agreed_on():
 def test_the_version_is_announced():
     said = "Python interface {}.{}".format(*VERSION)
     assert said in CHANGELOG.read_text(encoding="utf-8"), f"CHANGELOG.md does not say what {said!r} has"
+
+
+def test_an_agreement_that_was_changed_by_hand_is_none():
+    lines = ["version 1.2", "f(x)"]
+    text = "\n".join([*lines, seal(lines)]) + "\n"
+    assert unsealed(text) == lines
+    for changed in (text.replace("x", "y"), text.replace("f(x)", "f(x)\ng()"), text.replace("1.2", "1.3"), ""):
+        assert unsealed(changed) is None, changed
 
 
 @pytest.mark.parametrize(
