@@ -1,11 +1,8 @@
 //! The example of a program written for NCCL, as its page has it built and run.
 
-use crate::tools::{NEEDS, libraries, link, on_host, package, run};
+use crate::tools::{NEEDS, gpu, libraries, link, on_host, package, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// What the library takes for a GPU of this machine (`src/way.rs`).
-const GPUS: [&str; 3] = ["/dev/nvidiactl", "/dev/dxg", "/dev/kfd"];
 
 /// The folder with the library by NCCL's names, and the program `program`; `None` where it cannot be built.
 fn built(test: &str) -> Option<PathBuf> {
@@ -45,7 +42,7 @@ fn a_program_for_nccl_reduces_over_two_processes_in_both_ways() {
 
 #[test]
 fn without_a_gpu_buffers_are_on_the_host() {
-    if let Some(gpu) = GPUS.iter().find(|path| Path::new(path).exists()) {
+    if let Some(gpu) = gpu() {
         println!("SKIP: {gpu} is there, so that buffers are taken to be on that GPU");
         return;
     }

@@ -1,7 +1,8 @@
-//! Calls that go to the library that `ANTIPHON_NCCL_LIB_PATH` names, which is a stand-in here.
+//! Calls that go to the library that `ANTIPHON_NCCL_LIB_PATH` names: a stand-in, and NVIDIA's own, which gets no further than that there
+//! is no GPU.
 
 use crate::tools::table::{Column, SHOWN, Shown, rows, unshown};
-use crate::tools::{build, header, libraries, link, on_host, run, stand_in};
+use crate::tools::{build, gpu, header, libraries, library, link, on_host, program, run, stand_in};
 use std::path::Path;
 
 #[test]
@@ -20,9 +21,7 @@ fn what_is_not_served_goes_to_the_real_library_whole_or_not_at_all() {
     // The first also preloaded, in front of all libraries: what the real one calls of its own must not come back.
     let ways = ways.map(|way| (way, false, true)).into_iter().chain([("all", true, true)]);
     // And where nobody says so, on a machine without a GPU.
-    let gpus = ["/dev/nvidiactl", "/dev/dxg", "/dev/kfd"];
-    let unsaid =
-        gpus.iter().all(|gpu| !Path::new(gpu).exists()).then_some(("beside", false, false));
+    let unsaid = gpu().is_none().then_some(("beside", false, false));
     for (way, preloaded, said) in ways.chain(unsaid) {
         let mut command = on_host(&program);
         if !said {
@@ -56,4 +55,23 @@ fn what_is_not_served_goes_to_the_real_library_whole_or_not_at_all() {
         assert!(out.contains("forwards: ok"), "{way}, preloaded {preloaded}, said {said}: {out}");
     }
     assert_eq!(unshown(&rows(), Column::Beside, &shown.read()), [""; 0]);
+}
+
+#[test]
+fn nvidias_library_is_loaded_and_says_itself_that_it_has_no_gpu() {
+    if let Some(gpu) = gpu() {
+        return println!("SKIP: {gpu} is there, so that NVIDIA's library may have its GPU");
+    }
+    let Some((program, folder)) = program("nvidia") else { return };
+    let Some(theirs) = header().and_then(|header| library(&header)) else { return };
+    let made = |device: &str| {
+        let mut command = on_host(&program);
+        command.env("LD_LIBRARY_PATH", &folder).env("ANTIPHON_NCCL_LIB_PATH", &theirs);
+        run(command.env("ANTIPHON_DEVICE", device))
+    };
+    // Beside it, Antiphon makes the communicator, and NVIDIA's goes without.
+    assert_eq!(made("host"), "made: 0, \n");
+    // ncclUnhandledCudaError, in the words of the CUDA runtime that their library has built in.
+    let failed = made("none");
+    assert!(failed.starts_with("made: 1, ") && failed.contains("CUDA driver version"), "{failed}");
 }

@@ -13,6 +13,11 @@ use std::process::Command;
 /// Set where NVIDIA's packages and a compiler must be there.
 pub const NEEDS: &str = "ANTIPHON_NEEDS_NCCL_HEADER";
 
+/// What the library takes for a GPU of this machine (`src/way.rs`), if it has one.
+pub fn gpu() -> Option<&'static str> {
+    ["/dev/nvidiactl", "/dev/dxg", "/dev/kfd"].into_iter().find(|path| Path::new(path).exists())
+}
+
 /// The folder of this package.
 pub fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -37,7 +42,7 @@ pub fn header() -> Option<PathBuf> {
     found
 }
 
-/// NVIDIA's library beside its header, if this machine has it: it is looked at, and not run.
+/// NVIDIA's library beside its header, if this machine has it.
 pub fn library(header: &Path) -> Option<PathBuf> {
     let library = header.join("../lib/libnccl.so.2");
     let found = library.exists();
