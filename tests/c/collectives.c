@@ -1,4 +1,5 @@
 /* Every function that does something, over threads of this process. With a path: that of a plan for four ranks. */
+#define _POSIX_C_SOURCE 200809L
 #include "check.h"
 
 #include <pthread.h>
@@ -335,10 +336,14 @@ int main(int argc, char **argv)
     antiphon_communicator *ranks[WORLD];
     antiphon_config config = ANTIPHON_CONFIG_INIT;
     pthread_t threads[WORLD];
+    uint32_t local = 0;
     int i;
     plan_path = argc > 1 ? argv[1] : NULL;
     CHECK(antiphon_abi_version() >> 16 == ANTIPHON_ABI_MAJOR);
     CHECK(strlen(antiphon_version()) > 0);
+    CHECK(!setenv("ANTIPHON_LOCAL_RANK", "3", 1));
+    OK(antiphon_local_rank(&local));
+    CHECK(local == 3 && !unsetenv("ANTIPHON_LOCAL_RANK"));
     config.timeout_ms = 120000;
     OK(antiphon_communicator_create_in_process(WORLD, &config, ranks));
     for (i = 0; i < WORLD; i++) {

@@ -27,6 +27,7 @@ static void nulls(antiphon_communicator *c)
     void *address = NULL;
     memset(&id, 0, sizeof id);
 
+    FAILS(ARGUMENT, "out_rank", antiphon_local_rank(NULL));
     FAILS(ARGUMENT, "out_id", antiphon_unique_id_create(NULL));
     FAILS(ARGUMENT, "`id`", antiphon_unique_id_retire(NULL));
     FAILS(ARGUMENT, "unique id", antiphon_unique_id_retire(&id));
