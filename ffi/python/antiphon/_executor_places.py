@@ -89,8 +89,8 @@ class Driver:
         """Waits for a stream."""
         self("cuStreamSynchronize", "hipStreamSynchronize", ctypes.c_void_p(stream))
 
-    def recorded(self, stream: int, body: Callable[[], None]) -> Callable[[], None]:
-        """Records what `body` puts into a stream as a graph; returns a function that launches the graph in that stream."""
+    def recorded(self, stream: int, body: Callable[[], None]) -> Graph:
+        """Records what `body` puts into a stream as a graph."""
         line, graph, ready = ctypes.c_void_p(stream), ctypes.c_void_p(), ctypes.c_void_p()
         # The mode is relaxed, since other threads of the library allocate meanwhile.
         self("cuStreamBeginCapture_v2", "hipStreamBeginCapture", line, 2)
@@ -105,12 +105,23 @@ class Driver:
         flags = ctypes.c_uint64(0)
         self("cuGraphInstantiateWithFlags", "hipGraphInstantiateWithFlags", ctypes.byref(ready), graph, flags)
         self("cuGraphDestroy", "hipGraphDestroy", graph)
-        self._graph = ready
-        return lambda: self("cuGraphLaunch", "hipGraphLaunch", ready, line)
+        return Graph(self, ready, line)
+
+
+class Graph(NamedTuple):
+    """What was recorded from a stream."""
+
+    driver: Driver
+    ready: ctypes.c_void_p
+    stream: ctypes.c_void_p
+
+    def launch(self) -> None:
+        """Puts a replay into the stream."""
+        self.driver("cuGraphLaunch", "hipGraphLaunch", self.ready, self.stream)
 
     def forget(self) -> None:
-        """Destroys what was recorded."""
-        self("cuGraphExecDestroy", "hipGraphExecDestroy", self._graph)
+        """Destroys the graph, of which no replay may be under way."""
+        self.driver("cuGraphExecDestroy", "hipGraphExecDestroy", self.ready)
 
 
 def device_of(named: str | None) -> tuple[str, Driver | None]:
@@ -161,6 +172,9 @@ class OnHost:
         self.execute(send, receive)
         return receive
 
+    def forget(self) -> None:
+        """Lets go of what checks have kept."""
+
     def total(self, count: int) -> int:
         """The sum of all ranks' counts."""
         total = self._numbers.np.array([count], "int64")
@@ -184,6 +198,7 @@ class OnDevice:
         self._numbers, self._communicator, self._plan, self._driver = numbers, communicator, plan, driver
         self._stream = driver.stream()
         self._memory: list[Memory] = []
+        self._graphs: dict[tuple[Part, Part], Graph] = {}
 
     def empty(self, count: int) -> Part:
         """A buffer of zeros."""
@@ -201,13 +216,26 @@ class OnDevice:
         self._plan(send.address, receive.address, send.nbytes, receive.nbytes, self._stream)
 
     def checked(self, send: Part, receive: Part, filled: Any) -> Any:
-        """What a run over these numbers leaves in the receive buffer."""
+        """What a run over these numbers leaves in the receive buffer. The first with these buffers is a run by itself; later ones
+        are replays of a graph, so that a plan is found out that is wrong only there."""
         self._driver.upload(send.address, filled.ctypes.data, send.nbytes, self._stream)
-        self.execute(send, receive)
+        if graph := self._graphs.get((send, receive)):
+            graph.launch()
+        else:
+            self.execute(send, receive)
+            self._finish()
+            graph = self._driver.recorded(self._stream, lambda: self.execute(send, receive))
+            self._graphs[send, receive] = graph
         got = self._numbers.empty(receive.size)
         self._driver.download(got.ctypes.data, receive.address, receive.nbytes, self._stream)
         self._finish()
         return got
+
+    def forget(self) -> None:
+        """Lets go of what checks have recorded."""
+        for graph in self._graphs.values():
+            graph.forget()
+        self._graphs.clear()
 
     def total(self, count: int) -> int:
         """The sum of all ranks' counts."""
@@ -221,18 +249,18 @@ class OnDevice:
 
     def seconds(self, body: Callable[[], None], rounds: int) -> float:
         """Seconds that rounds take as launches of a graph, after one that is not timed."""
-        launch = self._driver.recorded(self._stream, body)
+        graph = self._driver.recorded(self._stream, body)
         try:
-            launch()
+            graph.launch()
             self._finish()
             self._communicator.barrier()
             begun = time.perf_counter()
             for _ in range(rounds):
-                launch()
+                graph.launch()
             self._finish()
             return time.perf_counter() - begun
         finally:
-            self._driver.forget()
+            graph.forget()
 
     def _finish(self) -> None:
         """Waits for the stream, and raises what went wrong in it."""

@@ -226,6 +226,7 @@ def run(options: argparse.Namespace, communicator: Communicator, driver: Driver 
         wrong += numbers.wrong(got, expected(job, numbers, rank, iteration), world)
         # A buffer that a peer may still read must not be filled again.
         communicator.barrier()
+    place.forget()
     if total := place.total(wrong):
         sys.stderr.write(f"Rank: {rank} wrong elements: {wrong}, on all ranks: {total}\n")
         return False

@@ -110,7 +110,7 @@ fn plans_are_checked_and_timed_on_devices() {
         let file = if ranks == 0 { wrong.clone() } else { file };
         let mut command = machine.command(&python);
         command.args(["-m", "antiphon.executor_test", "--device", device, "-path"]).arg(file);
-        command.args(options).args(["--n_iters", "3", "--n_graph_iters", "2"]);
+        command.args(options).args(["--n_iters", "5", "--n_graph_iters", "2"]);
         over_the_repository(&mut command);
         let output = command.output().expect("a Python");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
