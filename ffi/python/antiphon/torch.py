@@ -25,12 +25,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import ProcessGroup
 
 from antiphon import _torch_threads as threads
 from antiphon._library import at_end, ends_by_exception, patience
 from antiphon._torch_calls import gathering, in_turn, reducing, scattering
 from antiphon._torch_futures import anew, leave_behind
+from antiphon._torch_known import Known, ignored
 from antiphon._torch_lanes import Lane, SeveralWorks, end_all
 from antiphon._torch_meeting import Meeting, aborted, agree, check_room, destroyed, forked, meet, meet_far, watch
 from antiphon._torch_names import named
@@ -69,14 +69,11 @@ def _end() -> None:
         threads.rest(patience())
 
 
-class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
+class AntiphonProcessGroup(Known):
     """A process group whose calls Antiphon makes."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, name: str = "") -> None:
-        super().__init__(rank, size)
-        self._rank, self._size = rank, size
-        self._timeout = timeout.total_seconds()
-        self._store = store
+        super().__init__(store, rank, size, timeout, name)
         self._gpu: tuple[Line, Communicator] | None = None
         self._making = threading.RLock()
         limit = Limit(self._timeout)
@@ -102,57 +99,42 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         # Held while a lane is looked up or begun, and while it is noted that no more may be; never while waiting for ranks.
         self._beginning = threading.RLock()
         self._together = Together()
-        self._named, self._described = name, ""
-        self._barriers = 0
+        self._barriers = self._splits = 0
         self._shut = weakref.finalize(self, end_all, self._lanes)
         self._shut.atexit = False
         _groups.add(self)
 
-    def getBackendName(self) -> str:
-        """What the backend is called."""
-        return "antiphon"
-
-    _get_backend_name = getBackendName
-    name = getBackendName
-
-    # Later releases of PyTorch name a group by these, and find it again.
-
-    def setGroupName(self, name: str) -> None:
-        """Gives the group a name, as PyTorch does."""
-        self._named = name
-
-    def getGroupName(self) -> str:
-        """The group's name; empty before it has one."""
-        return self._named
-
-    def setGroupDesc(self, text: str) -> None:
-        """Says what the group is for, as PyTorch does."""
-        self._described = text
-
-    def getGroupDesc(self) -> str:
-        """What the group is for; empty where nobody said."""
-        return self._described
-
-    # Releases such as 2.5 name and ask it by these; those of PyTorch's own class fail where there is no backend in C++.
-    _set_group_name, _set_group_desc = setGroupName, setGroupDesc
-    group_name = property(getGroupName)
-    group_desc = property(getGroupDesc)
-
-    # Later releases ask these of a group's backend, which here is the group itself.
-    supports_splitting = False
-    supports_coalescing = False
+    def split_group(
+        self,
+        new_ranks: list[int],
+        timeout: timedelta | None = None,
+        opts: Any = None,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: Any = None,
+    ) -> AntiphonProcessGroup | None:
+        """A group of some of this one's ranks, in the order given; None on a rank that is not among them. All ranks call it, each
+        with the ranks of its own part. Like any other group it serves all kinds of devices."""
+        self._check()
+        if len(set(new_ranks)) != len(new_ranks) or not all(0 <= rank < self._size for rank in new_ranks):
+            raise InvalidArgumentError(f"cannot split a group of {self._size} ranks: saw {new_ranks}; allowed each of them once at most")
+        self._splits += 1
+        if self._rank not in new_ranks:
+            return None
+        ignored(opts)
+        # Parts of one split may meet at the same time, so the key has the ranks, too.
+        store = dist.PrefixStore(f"antiphon {self._secret} split {self._splits} {new_ranks}", self._store)
+        limit = timedelta(seconds=self._timeout) if timeout is None else timeout
+        name = group_name or f"{self._named}:split:{self._splits}"
+        group = AntiphonProcessGroup(store, new_ranks.index(self._rank), len(new_ranks), limit, name)
+        group._described, group._of_split = group_desc or "", True
+        return group
 
     def get_backend(self, device: Any) -> AntiphonProcessGroup:
         """What makes the calls with tensors of a device."""
         return self
 
     _get_backend = get_backend
-
-    @property
-    def _device_types(self) -> list[Any]:
-        """The kinds of devices whose tensors it takes. Empty until PyTorch knows the group: if a group that it is about to make
-        has some, its flight recorder asks for what only backends in C++ have."""
-        return [torch.device("cpu"), torch.device("cuda")] if self in dist.distributed_c10d._world.pg_map else []
 
     def shutdown(self) -> None:
         """Lets calls end that are under way; later ones are refused."""
@@ -557,8 +539,7 @@ def _create(store: Any, rank: int, size: int, timeout: timedelta, name: str = ""
 
 def _create_of(given: Any, options: Any) -> AntiphonProcessGroup:
     """The same, from all that PyTorch says of a group."""
-    if options is not None:
-        warnings.warn(f"a group of antiphon has no options: pg_options, {type(options).__name__}, change nothing", stacklevel=2)
+    ignored(options)
     name = str(getattr(given, "group_id", None) or "")
     group = _create(given.store, given.group_rank, given.group_size, given.timeout, name)
     device = getattr(getattr(given, "process_group", None), "bound_device_id", None)
@@ -575,7 +556,11 @@ def register() -> None:
         named = {"devices": ["cpu", "cuda"], "extended_api": True}
         more = {name: value for name, value in named.items() if name in taken}
         dist.Backend.register_backend("antiphon", _create_of if "extended_api" in taken else _create, **more)
+        # These need no flight recorder of PyTorch's, which would ask groups made by a split for what only backends in C++ have.
+        recorded: set[str] = getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set())
+        recorded.add("antiphon")
 
 
-untraced(AntiphonProcessGroup)
+for _kind in (Known, AntiphonProcessGroup):
+    untraced(_kind)
 register()

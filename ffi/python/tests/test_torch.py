@@ -65,7 +65,7 @@ def run(template, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("case", ["collectives", "unequal"])
+@pytest.mark.parametrize("case", ["collectives", "unequal", "split"])
 @pytest.mark.parametrize("world", [2, 3])
 def test_every_call(world, case, run):
     run(case, world)

@@ -25,6 +25,7 @@ from torch_ends import again, dead, ended, forked, interrupted, left, monitored,
 from torch_forms import forms, wrapped  # noqa: F401
 from torch_futures import callbacks, hooks, joined, last  # noqa: F401
 from torch_several import sparse, unequal  # noqa: F401
+from torch_splits import split  # noqa: F401
 from torch_states import compiled, profiled, states  # noqa: F401
 
 import antiphon.torch  # noqa: F401: it registers the backend.
