@@ -1,7 +1,7 @@
 """The names under which programs import the package: `mscclpp` and `msccl`, as it had been called.
 
 No package of these names is installed. A finder that Python asks last makes them, so they never hide a package that is really
-there, whatever finder finds it. A file `antiphon.pth` installs the finder whenever Python starts, so this imports next to nothing:
+there, whatever finder finds it. A file `antiphon_names.pth` installs the finder whenever Python starts, so this imports next to nothing:
 what makes the modules is `_alias_modules`, which is imported with the first of them.
 """
 

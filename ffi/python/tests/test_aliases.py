@@ -143,7 +143,7 @@ def test_nor_one_that_a_later_finder_has(tmp_path):
 
 
 def test_importing_the_package_imports_little():
-    """Whenever a Python of this environment starts, `antiphon.pth` does."""
+    """Whenever a Python of this environment starts, `antiphon_names.pth` does."""
     code = """
         import sys
         sys.path.insert(0, sys.argv[1])

@@ -31,6 +31,16 @@ def test_a_source_distribution_is_refused_with_what_to_build_instead(tmp_path):
     assert len(commands(done.stderr)) == 2
 
 
+def test_an_editable_package_is_found_by_all_its_names(tmp_path):
+    """Its folder is named by a file that maturin calls after the package, beside those that every wheel brings."""
+    shutil.copytree(PACKAGE / "antiphon.data" / "purelib", tmp_path, dirs_exist_ok=True)
+    (tmp_path / "antiphon.pth").write_text(f"{PACKAGE}\n")
+    code = "import site, sys; from importlib.util import find_spec; site.addsitedir(sys.argv[1]); print(*map(bool, map(find_spec, sys.argv[2:])))"
+    command = [sys.executable, "-I", "-S", "-c", code, tmp_path, "antiphon", "mscclpp", "msccl"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "True True True\n", done.stderr
+
+
 def test_a_wheel_without_the_library_is_refused(tmp_path):
     """As `maturin build` by itself would make one."""
     if shutil.which("rustc") is None:
