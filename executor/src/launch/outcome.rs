@@ -102,7 +102,8 @@ impl Launch<'_> {
     }
 
     /// A peer on this node that has left before it came as far as this launch needs: one that the plan connects with this rank
-    /// and that has not entered the launch, or one that had to complete an earlier launch before this one begins.
+    /// and that has not entered the launch, or one that had to complete an earlier launch before this one begins; or a lost one that such
+    /// peers miss.
     fn deserter(&self, state: &mut ContextState) -> Option<u32> {
         let shared = self.shared;
         let seq = self.order.seq;
@@ -130,8 +131,12 @@ impl Launch<'_> {
         let begun = state.active.as_ref().is_some_and(|active| active.seq == seq);
         let awaited = if begun { None } else { self.behind(state) };
         let missed = |&peer: &u32| awaited == Some(peer) || !entered(peer) && connected(peer);
+        // By way of others a launch may wait for a lost rank that it is not connected with. Who has yet to enter begins no launch
+        // that a lost rank is missing from.
+        let mut peers = (0..shared.world).filter(|&peer| peer != shared.rank);
+        let missing = shared.missing(seq).filter(|_| peers.any(|peer| missed(&peer)));
         // A lost rank is named first, since it may be why another has left.
-        left.into_iter().filter(missed).min_by_key(|&peer| !shared.has_lost(peer))
+        missing.or_else(|| left.into_iter().find(missed))
     }
 
     /// Since when a launch that has not begun has made no progress.

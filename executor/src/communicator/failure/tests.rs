@@ -125,6 +125,23 @@ fn of_a_loss_that_a_peer_left_for_the_lost_one_is_named() {
     }
 }
 
+/// Rank 1 lives, and its program has gone to make a communicator without rank 2, of which this launch knows by way of rank 1 alone.
+#[test]
+fn who_waits_for_a_rank_that_comes_no_more_for_a_loss_hears_of_that() {
+    let program = ProgramBuilder::new("wait", Collective::Other("wait".into()), 3);
+    let link = [program.channel(0, 1)];
+    program.block(0).wait(&link);
+    program.block(1).signal(&link);
+    let plan = program.build().unwrap();
+    let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
+    let ranks = Communicator::in_process(3, &options).unwrap();
+    let (input, mut output) = ([7; 4], [0; 4]);
+    let launch = waiting(&ranks[0], &plan, &input, &mut output);
+    ranks[0].shared.failure.lose(2, HEARD, lost(2));
+    let error = failure_of(&launch);
+    assert!(matches!(error, ExecutorError::PeerLost { peer: 2, .. }), "{error}");
+}
+
 #[test]
 fn who_has_given_a_peer_up_alone_leaves_in_good_order() {
     let ranks = Communicator::in_process(3, &Options::default()).unwrap();
