@@ -38,6 +38,22 @@ fn ranks_go_on_without_those_that_have_ended() {
     }
 }
 
+/// Who waits for a rank that has gone to do without a third one, which is lost, goes along.
+#[test]
+fn who_waits_for_one_that_goes_on_goes_along() {
+    let outputs = Ranks::start_on(name_of(rank_that_waits_for_another), &[None; 3], "kill").wait();
+    for (rank, output) in outputs.iter().enumerate() {
+        let ended =
+            if rank == 2 { output.status.signal() == Some(9) } else { output.status.success() };
+        assert!(
+            ended,
+            "rank {rank}: {}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
 fn end(how: &str) -> ! {
     if how == "kill" {
         kill_process(getpid(), Signal::KILL).unwrap();
@@ -54,6 +70,7 @@ fn is_of_a_loss(error: &ExecutorError) -> bool {
 }
 
 fn without_the_lost(whole: &Communicator) -> Result<Communicator, ExecutorError> {
+    whole.abort("a rank is lost");
     loop {
         let lost = whole.lost();
         let left: Vec<u32> = (0..whole.world()).filter(|rank| !lost.contains(rank)).collect();
@@ -65,7 +82,31 @@ fn without_the_lost(whole: &Communicator) -> Result<Communicator, ExecutorError>
     }
 }
 
-/// One process of the test above.
+/// One process of the second test above.
+#[test]
+fn rank_that_waits_for_another() {
+    let Some(role) = role() else { return };
+    let whole = Communicator::new(&role.connect(&options()).unwrap()).unwrap();
+    let mut sums = vec![1u32; 4];
+    whole.all_reduce(&mut sums, Op::Sum).unwrap();
+    let error = match whole.rank() {
+        0 => loop {
+            if let Err(error) = whole.send(&sums, 2) {
+                break error;
+            }
+        },
+        1 => whole.receive(&mut sums, 0).unwrap_err(),
+        _ => end(role.job.as_str()),
+    };
+    assert!(is_of_a_loss(&error) && error.to_string().contains("rank 2"), "{error}");
+    let rest = without_the_lost(&whole).unwrap();
+    sums.fill(1);
+    rest.all_reduce(&mut sums, Op::Sum).unwrap();
+    assert_eq!(sums, [2; 4]);
+    rest.barrier().unwrap();
+}
+
+/// One process of the first test above.
 #[test]
 fn rank_that_goes_on() {
     let Some(role) = role() else { return };
