@@ -168,15 +168,19 @@ impl Regions {
     }
 
     /// Handles a peer's message about its regions.
+    ///
+    /// # Errors
+    /// What this rank lacks for mapping one, or what is wrong with the message.
     pub fn receive(
         &self,
         peer: u32,
         tag: u32,
         payload: &[u8],
         descriptors: Vec<OwnedFd>,
-    ) -> Result<(), String> {
+    ) -> Result<(), ExecutorError> {
+        let garbled = |found| ExecutorError::Layout { what: "memory handle", peer, found };
         let Some((number, blob)) = payload.split_first_chunk::<8>() else {
-            return Err(format!("a message of {} bytes", payload.len()));
+            return Err(garbled(format!("a message of {} bytes", payload.len())));
         };
         let region = u64::from_le_bytes(*number);
         match tag {
@@ -187,7 +191,11 @@ impl Regions {
                     Err(TransportError::Hal(HalError::Gone)) => {
                         self.gone().insert((peer, region));
                     }
-                    other => other.map_err(|error| error.to_string())?,
+                    other => other.map_err(ExecutorError::from).map_err(|error| {
+                        // The peer is not to blame for what this rank lacks.
+                        let own = error.is_of_one_rank();
+                        if own { error } else { garbled(error.to_string()) }
+                    })?,
                 }
                 // Memory of this process's application was mapped without a look whether it is there still.
                 let mapped = self.memory.region(peer, region);
@@ -202,7 +210,7 @@ impl Regions {
                 self.memory.retire(peer, region);
                 Ok(())
             }
-            other => Err(format!("a message with tag {other}")),
+            other => Err(garbled(format!("a message with tag {other}"))),
         }
     }
 
@@ -238,6 +246,31 @@ mod tests {
     use super::*;
     use crate::communicator::host;
     use antiphon_bootstrap::in_process;
+    use antiphon_hal::MemoryHandle;
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+    #[test]
+    fn a_peer_whose_memory_there_is_no_room_for_is_not_blamed() {
+        // No process has so many addresses.
+        let bytes = 1 << 62;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let descriptor = memfd_create("antiphon-test", flags).unwrap();
+        ftruncate(&descriptor, bytes).unwrap();
+        fcntl_add_seals(&descriptor, SealFlags::SHRINK).unwrap();
+        let descriptor = Arc::new(descriptor);
+        let handle = MemoryHandle::SharedMemory { descriptor, home: None, bytes };
+        let regions = Regions::new(host().unwrap(), None);
+        let offer = |blob: &[u8]| {
+            let descriptors = vec![handle.descriptor().unwrap().try_clone_to_owned().unwrap()];
+            let payload = [&7u64.to_le_bytes(), blob].concat();
+            regions.receive(1, OFFER, &payload, descriptors).unwrap_err()
+        };
+        let error = offer(&MemoryHandle::parts_to_blob(std::slice::from_ref(&handle)));
+        assert!(error.is_of_one_rank() && error.peer().is_none(), "{error}");
+        assert!(error.to_string().contains("`ulimit -v`"), "{error}");
+        let error = offer(&[1]);
+        assert!(matches!(error, ExecutorError::Layout { peer: 1, .. }), "{error}");
+    }
 
     #[test]
     fn a_peer_that_has_left_need_not_hear_of_memory() {

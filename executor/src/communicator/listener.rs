@@ -42,14 +42,16 @@ impl Drop for Subscription {
 impl Handler for Listener {
     fn message(&self, from: u32, tag: u32, payload: &[u8], descriptors: Vec<OwnedFd>) {
         let devices = self.failure.devices.as_ref();
-        let (what, received) = if Regions::takes(tag) {
+        if Regions::takes(tag) {
             let retired = Regions::retired(tag, payload);
             let retired = retired.and_then(|region| self.regions.memory.region(from, region));
             if let (Some(devices), Some(memory)) = (devices, retired) {
                 devices.tables.retire(from, &memory);
             }
-            ("memory handle", self.regions.receive(from, tag, payload, descriptors))
-        } else if let Some(devices) = devices.filter(|_| gpu::Peers::takes(tag)) {
+            let received = self.regions.receive(from, tag, payload, descriptors);
+            return received.unwrap_or_else(|error| self.end(error));
+        }
+        let (what, received) = if let Some(devices) = devices.filter(|_| gpu::Peers::takes(tag)) {
             let mapped = |region| self.regions.offered(from, region);
             (
                 "message about device memory",

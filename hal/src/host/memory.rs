@@ -218,8 +218,7 @@ impl HostMemory {
             allowed,
             cure,
         };
-        let failed =
-            |error: Errno| HalError::system(format!("import {bytes} bytes of host memory"), error);
+        let failed = |error| not_imported(bytes, error);
         if let Some(backing) = home.and_then(|home| EXPORTED.find(home))
             && (1..=backing.mapping.bytes as u64).contains(&bytes)
         {
@@ -306,6 +305,9 @@ fn out_of_memory(bytes: u64, why: String) -> HalError {
     HalError::OutOfMemory { bytes, device: DEVICE_NAME.to_owned(), why }
 }
 
+/// What the system means that may not lock what it maps, of a process that locks all of its memory.
+const MOST_LOCKED: &str = "this process, which locks its memory, may lock no more (`ulimit -l`)";
+
 /// Why there are no `bytes` of memory of a kind.
 fn not_allocated(bytes: u64, kind: FileKind, error: Errno) -> HalError {
     match error {
@@ -318,6 +320,7 @@ fn not_allocated(bytes: u64, kind: FileKind, error: Errno) -> HalError {
         Errno::NOMEM | Errno::NOSPC | Errno::FAULT => {
             out_of_memory(bytes, format!("the system has none left ({error})"))
         }
+        Errno::AGAIN => out_of_memory(bytes, MOST_LOCKED.to_owned()),
         Errno::FBIG => out_of_memory(bytes, "no file may be that long (`ulimit -f`)".to_owned()),
         Errno::MFILE | Errno::NFILE => HalError::system(
             "allocate host memory (each allocation holds a descriptor: free some, or raise the limit, \
@@ -326,6 +329,18 @@ fn not_allocated(bytes: u64, kind: FileKind, error: Errno) -> HalError {
         ),
         error => HalError::system(format!("allocate {bytes} bytes of host memory"), error),
     }
+}
+
+/// Why this process cannot map `bytes` bytes of another one's memory.
+fn not_imported(bytes: u64, error: Errno) -> HalError {
+    let cure = match error {
+        Errno::NOMEM | Errno::NOSPC | Errno::FAULT => {
+            "; free memory, or raise the limits on it (`ulimit -v`, vm.max_map_count, the control group's)".to_owned()
+        }
+        Errno::AGAIN => format!("; {MOST_LOCKED}"),
+        _ => String::new(),
+    };
+    HalError::system(format!("map {bytes} bytes of another process's memory{cure}"), error)
 }
 
 /// `bytes` rounded up to whole pages, if a mapping can be that long.
@@ -345,6 +360,20 @@ mod tests {
         assert!(said(FileKind::Posix, Errno::NOSPC).contains("/dev/shm"));
         for (kind, error) in [(FileKind::Posix, Errno::NOMEM), (FileKind::Sealed, Errno::NOSPC)] {
             assert!(said(kind, error).contains("the system has none left"));
+        }
+        assert!(said(FileKind::Sealed, Errno::AGAIN).contains("`ulimit -l`"));
+    }
+
+    #[test]
+    fn who_cannot_map_a_peers_memory_hears_what_it_lacks() {
+        for (error, cure) in [
+            (Errno::NOMEM, "`ulimit -v`"),
+            (Errno::NOSPC, "free memory"),
+            (Errno::FAULT, "free memory"),
+            (Errno::AGAIN, "`ulimit -l`"),
+        ] {
+            let said = not_imported(4096, error).to_string();
+            assert!(said.contains(cure) && said.contains("4096 bytes"), "{said}");
         }
     }
 
