@@ -54,12 +54,11 @@ impl HostDevice {
     /// Sets up a device.
     pub fn new(options: Options) -> Result<Self, HalError> {
         let kind = match options.shared_memory {
-            SharedMemory::Posix => probe(FileKind::Posix)?,
-            SharedMemory::Sealed => probe(FileKind::Sealed)?,
-            SharedMemory::Automatic => {
-                probe(FileKind::Sealed).or_else(|_| probe(FileKind::Posix))?
-            }
+            SharedMemory::Posix => FileKind::Posix,
+            SharedMemory::Sealed => FileKind::Sealed,
+            SharedMemory::Automatic => automatic(probe(FileKind::Sealed)),
         };
+        probe(kind).map_err(|error| unavailable(kind, error))?;
         let caps = caps::probe(kind == FileKind::Sealed);
         Ok(HostDevice { caps, kind, table: Arc::default() })
     }
@@ -73,11 +72,17 @@ impl HostDevice {
     }
 }
 
-/// `kind`, if the system lets this process make a page of it.
-fn probe(kind: FileKind) -> Result<FileKind, HalError> {
-    match kind.create(rustix::param::page_size() as u64) {
-        Ok(_) => Ok(kind),
-        Err(error) => Err(unavailable(kind, error)),
+/// Whether the system lets this process make a page of a kind.
+fn probe(kind: FileKind) -> Result<(), Errno> {
+    kind.create(rustix::param::page_size() as u64).map(drop)
+}
+
+/// The kind that serves, given whether the system lets this process make sealed files. A process that lacks room, as it may for a
+/// moment, takes no other kind for that: its peers have room, and could not map its files.
+fn automatic(sealed: Result<(), Errno>) -> FileKind {
+    match sealed {
+        Ok(()) | Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOSPC) => FileKind::Sealed,
+        Err(_) => FileKind::Posix,
     }
 }
 
@@ -210,6 +215,17 @@ unsafe impl Device for HostDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_who_may_not_make_memory_files_does_without() {
+        for passing in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOSPC] {
+            assert_eq!(automatic(Err(passing)), FileKind::Sealed, "{passing}");
+        }
+        for forbidden in [Errno::PERM, Errno::ACCESS, Errno::NOSYS, Errno::INVAL] {
+            assert_eq!(automatic(Err(forbidden)), FileKind::Posix, "{forbidden}");
+        }
+        assert_eq!(automatic(Ok(())), FileKind::Sealed);
+    }
 
     #[test]
     fn who_may_open_no_more_files_is_not_sent_to_mount_something() {
