@@ -102,7 +102,11 @@ impl Communicator {
         options.check()?;
         let join = || {
             let bootstrap = meet()?;
-            Join::begin(bootstrap, &options.device()?, options)?.in_own_group().come()
+            let device = options.device();
+            let begun = device.and_then(|on| Join::begin(Arc::clone(&bootstrap), &on, options));
+            let joined = begun.and_then(|begun| begun.in_own_group().come());
+            // The peers would wait for this rank in vain, so they are told.
+            joined.inspect_err(|error| bootstrap.abort(&error.to_string()))
         };
         join().map_err(|error| options.names(error))
     }
@@ -171,6 +175,21 @@ mod tests {
             assert_eq!(wait(Some(Duration::from_secs(limit))), Duration::from_secs(expected));
         }
         assert_eq!([wait(None), wait(Some(Duration::MAX))], [NO_LIMIT; 2]);
+    }
+
+    #[test]
+    fn who_cannot_come_says_why_to_those_who_wait() {
+        let ends = in_process_with(&["this"; 2], Duration::from_secs(60)).unwrap();
+        let other = Options::default().with_wire(Some("none of these".to_owned()));
+        let ends = ends.into_iter().zip([other, Options::default()]);
+        let joining = ends.map(|(end, options)| {
+            std::thread::spawn(move || Communicator::join_alone(|| Ok(end), &options).err())
+        });
+        let joining: Vec<_> = joining.collect();
+        let errors = joining.into_iter().map(|rank| rank.join().unwrap().unwrap());
+        let [own, told] = errors.collect::<Vec<_>>().try_into().unwrap();
+        assert_eq!((own.peer(), told.peer()), (None, Some(0)), "{own}; {told}");
+        assert!(told.to_string().contains(&own.to_string()), "{told}");
     }
 
     #[test]
