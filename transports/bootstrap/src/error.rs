@@ -359,6 +359,7 @@ fn cure(errno: Errno) -> &'static str {
         Errno::NOMEM | Errno::NOBUFS | Errno::AGAIN => {
             "free memory, or raise the limits on it and on processes (`ulimit -a`)"
         }
+        Errno::FBIG => "raise the limit on the size of files (`ulimit -f`)",
         Errno::ACCESS | Errno::PERM => "run where that is permitted",
         Errno::ADDRINUSE => "choose another port, or end what uses this one",
         Errno::ADDRNOTAVAIL => "name an address that this host has",

@@ -112,7 +112,8 @@ pub(crate) fn passed_token(frame: &mut Frame) -> std::result::Result<[u8; 16], S
 /// # Errors
 /// If the memory cannot be made.
 pub(crate) fn passing(token: &[u8; 16], kind: Kind, payload: Vec<u8>) -> Result<Frame> {
-    let memory = token_memory(token).map_err(BootstrapError::os("make a token"))?;
+    let memory = token_memory(token)
+        .map_err(BootstrapError::os("make memory to share, by memfd_create or at /dev/shm"))?;
     Ok(Frame { descriptors: vec![memory], ..Frame::plain(kind, payload) })
 }
 

@@ -12,6 +12,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
+use rustix::process::{Resource, getrlimit};
 
 use crate::frame::{Frame, HEADER, MAX_DESCRIPTORS};
 
@@ -81,6 +82,10 @@ pub(crate) fn credentials(socket: BorrowedFd<'_>) -> Result<Credentials, Errno> 
 
 /// A memory object that holds `token`.
 pub(crate) fn token_memory(token: &[u8; 16]) -> Result<OwnedFd, Errno> {
+    // Beyond it the kernel ends a process that does not expect the signal.
+    if getrlimit(Resource::Fsize).current.is_some_and(|most| most < token.len() as u64) {
+        return Err(Errno::FBIG);
+    }
     let nameless = || {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
         fs::open("/dev/shm", flags, Mode::RUSR | Mode::WUSR)
@@ -231,6 +236,25 @@ fn send(socket: &OwnedFd, parts: [&[u8]; 2], descriptors: &[OwnedFd]) -> Result<
 mod tests {
     use super::*;
     use crate::refusing::refuse;
+
+    #[test]
+    fn where_no_file_may_have_bytes_a_token_is_an_error_and_no_signal() {
+        // SAFETY: the child of this fork makes system calls alone, and ends without running what others registered.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0);
+        if pid == 0 {
+            let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            // SAFETY: `none` is there to be read, and the other call takes no memory.
+            unsafe {
+                libc::setrlimit(libc::RLIMIT_FSIZE, &raw const none);
+                libc::_exit(i32::from(token_memory(&[7; 16]).err() != Some(Errno::FBIG)));
+            }
+        }
+        let mut status = 0;
+        // SAFETY: `status` is there to be written, and nobody else waits for this child.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        assert_eq!(status, 0);
+    }
 
     #[test]
     fn a_token_finds_memory_where_memory_files_are_forbidden() {
