@@ -28,6 +28,7 @@ use crate::wire::{Link, Opening, Registration, Settings, Wire, WireDriver, check
 use address::Address;
 use antiphon_hal::Memory;
 use antiphon_transport::interface::{alike, default_address, interfaces};
+use antiphon_transport::room::is_full;
 use antiphon_transport::topology::Topology;
 use antiphon_transport::{Peer, Reach};
 use coming::{Coming, Limits};
@@ -37,6 +38,8 @@ use link::{Parts, TcpLink};
 use protocol::hello::{Hello, derive};
 use regions::RegionTable;
 use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -120,12 +123,23 @@ impl WireDriver for TcpDriver {
         let door =
             Door::open(settings.rank, key, address, self.options.patience).map_err(|error| {
                 let reason = format!("cannot listen at {}: {error}", address.ip());
-                unavailable(reason, "choose an interface or address that this machine has")
+                unavailable(reason, to_listen(&error))
             })?;
         // Whoever listens elsewhere than the ranks met speaks from there, too.
         let from = (wanted.is_some() || why.is_some()).then_some(address);
         let (door, regions, options) = (Arc::new(door), Arc::default(), self.options.clone());
         Ok(Arc::new(TcpWire { door, regions, options, from, why }))
+    }
+}
+
+/// What to do if the system lets nobody listen.
+fn to_listen(error: &io::Error) -> &'static str {
+    match Errno::from_io_error(error) {
+        Some(errno) if is_full(errno) => {
+            "raise the limit on open files (`ulimit -n`), or free memory"
+        }
+        Some(Errno::ACCESS | Errno::PERM) => "run where that is permitted",
+        _ => "choose an interface or address that this machine has",
     }
 }
 
@@ -242,6 +256,6 @@ fn invalid(operation: &'static str, saw: String, allowed: impl Into<String>) -> 
     WireError::Invalid { operation, wire: NAME.to_owned(), saw, allowed: allowed.into() }
 }
 
-fn system(operation: &'static str, error: &std::io::Error) -> WireError {
+fn system(operation: &'static str, error: &io::Error) -> WireError {
     WireError::System { operation, wire: NAME.to_owned(), reason: error.to_string() }
 }

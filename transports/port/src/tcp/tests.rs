@@ -6,6 +6,7 @@ use super::{Options, TcpDriver};
 use crate::WireError;
 use crate::wire::{Link, Opening, Posted, Registration, Settings, Unit, Wire, WireDriver};
 use antiphon_hal::{Backend, Memory, driver};
+use rustix::io::Errno;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -419,6 +420,20 @@ fn ends_need_an_interface_that_is_there_and_a_sane_number_of_connections() {
     }
     let chosen = TcpDriver::default().open(&Settings::new(0, [0; 32])).unwrap();
     assert!(chosen.describe().starts_with("tcp at "), "{}", chosen.describe());
+}
+
+#[test]
+fn who_cannot_listen_is_told_what_it_lacks() {
+    for (errno, cure) in [
+        (Errno::MFILE, "`ulimit -n`"),
+        (Errno::NFILE, "`ulimit -n`"),
+        (Errno::NOBUFS, "free memory"),
+        (Errno::ACCESS, "permitted"),
+        (Errno::ADDRNOTAVAIL, "an interface or address"),
+    ] {
+        let said = super::to_listen(&errno.into());
+        assert!(said.contains(cure), "{errno}: {said}");
+    }
 }
 
 #[test]
