@@ -446,11 +446,11 @@ impl Executor {
     /// What can be said of a call's buffers and runtime blocks before it is launched.
     pub(crate) fn check(&self, call: &Call<'_>) -> Result<(), ExecutorError> {
         self.aligned(call.dtype, [call.input.addr(), call.output.addr()])?;
-        let collective = call.plan.collective();
-        if call.op == Some(ReduceOp::Avg) && !collective.may_average() {
+        if call.op == Some(ReduceOp::Avg) && !call.plan.may_average() {
+            let (name, collective) = (call.plan.name(), call.plan.collective());
             return Err(ExecutorError::Argument {
                 what: "average",
-                saw: format!("plan `{}`, of collective `{collective}`", call.plan.name()),
+                saw: format!("plan `{name}`, of collective `{collective}`"),
                 allowed: "plans of a collective that says where its sums end",
             });
         }

@@ -25,6 +25,7 @@ pub struct LoadedPlan {
     uses: Vec<Uses>,
     /// Several ranks have both of their buffers in it.
     sensitive: bool,
+    reduces: bool,
     recut: Recut,
     sized: Mutex<HashMap<CallSizes, Arc<Sized>>>,
     verdict: Verdict,
@@ -66,6 +67,7 @@ impl LoadedPlan {
             layout,
             uses,
             sensitive,
+            reduces: plan.reduces(),
             recut,
             sized: Mutex::default(),
             verdict: Verdict::NotVerified,
@@ -154,6 +156,12 @@ impl LoadedPlan {
     /// The lowered plan.
     pub fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// Whether calls may ask for averages: its promise says where sums end, or it makes none, as that by which ranks meet before
+    /// code runs.
+    pub(crate) fn may_average(&self) -> bool {
+        self.collective().may_average() || !self.reduces
     }
 
     /// Whether a rank's output holds sums that an average divides; `in_place` says that its input is the same memory.

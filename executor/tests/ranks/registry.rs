@@ -8,7 +8,7 @@ use antiphon_executor::plan::model::{Collective, Plan};
 use antiphon_executor::selection::{Question, SelectionError};
 use antiphon_executor::{
     Call, Code, CodeCall, Collectives, Communicator, DataType, ExecutorError, Extent, Group,
-    Options, Registry, Request, Terms,
+    Options, ReduceOp, Registry, Request, Terms,
 };
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -257,6 +257,25 @@ fn registered_code_serves_with_and_without_a_stream_until_it_is_unregistered() {
         assert_eq!(all_reduce(on, 5).unwrap(), 3);
     });
     assert_eq!(code.calls.load(Ordering::Relaxed), 8);
+}
+
+#[test]
+fn code_serves_every_reduction_and_ranks_that_ask_for_different_ones_are_told() {
+    let registry = Registry::new();
+    registry.register_code("adding", 1, adding(10), Terms::default()).unwrap();
+    on_threads(&options(&registry), |rank, on| {
+        let call = |op| {
+            let (input, mut output) = ([rank + 1; 4], [0; 4]);
+            let request = Request { op, ..sum(&input, &mut output) };
+            // SAFETY: both are as long as said, and outlive the call.
+            unsafe { on.call(&request, None) }.map(|()| output)
+        };
+        for op in ReduceOp::ALL {
+            assert_eq!(call(op).unwrap(), [13; 4], "{op}");
+        }
+        let error = call([ReduceOp::Avg, ReduceOp::Sum][rank as usize]).unwrap_err().to_string();
+        assert!(error.contains("u32 avg") && error.contains("u32 sum"), "{error}");
+    });
 }
 
 /// A sum by code, its sum as signed numbers by what is built in, and that one's by code again, in a rank's memory.
