@@ -110,6 +110,16 @@ def test_a_rank_of_several_processes_that_raises_fails_first(tmp_path):
     assert status and "ValueError: boom" in why and "PeerLost" not in why, why
 
 
+def test_what_pytorch_tests_itself_of_a_backend(tmp_path):
+    path = environment(tmp_path)
+    probe = "import expecttest, torch; assert [int(part) for part in torch.__version__.split('.')[:2]] >= [2, 15]"
+    if subprocess.run([python(), "-c", probe], capture_output=True, check=False).returncode:
+        pytest.skip("SKIP: it is PyTorch 2.15's, and takes expecttest")
+    code, out, err = run_whole([python(), str(RANKS.with_name("torch_theirs.py"))], tmp_path, **path)
+    assert code == 0, err
+    assert int(out.splitlines()[-1]) >= 80, err
+
+
 def test_others_keep_no_rank_out(run):
     run("strangers", 1)
 

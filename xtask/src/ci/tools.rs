@@ -151,7 +151,7 @@ pub(super) const TORCH: Tool = Tool {
         r#"test "$ANTIPHON_CI_TORCH" != 0 || { echo "ANTIPHON_CI_TORCH=0 says not to fetch it" >&2; exit 1; }
            python3 -m venv --clear {torch}
            {torch}/bin/pip install -q --no-deps torch==2.15.0
-           {torch}/bin/pip install -q filelock fsspec jinja2 networkx numpy sympy typing_extensions
+           {torch}/bin/pip install -q expecttest filelock fsspec jinja2 networkx numpy setuptools sympy typing_extensions
            {torch}/bin/python ffi/python/tests/cuda_standins.py {torch}/cuda
            printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s "$@"\n' {torch}/cuda {torch}/bin/python > {torch}/python
            chmod +x {torch}/python"#,
@@ -159,7 +159,7 @@ pub(super) const TORCH: Tool = Tool {
     probe: &[
         "{torch}/python",
         "-c",
-        "import numpy, torch.distributed; assert torch.__version__.startswith('2.15')",
+        "import expecttest, numpy, torch.distributed; assert torch.__version__.startswith('2.15')",
     ],
 };
 
