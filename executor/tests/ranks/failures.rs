@@ -1,29 +1,13 @@
 //! What the caller of a launch may do with its buffers when the launch is over, or has failed, whatever port channels still
 //! have under way.
 
+use crate::support::ports::{PATIENCE, ranks, send};
 use antiphon_executor::hal::Memory;
-use antiphon_executor::plan::builder::ProgramBuilder;
-use antiphon_executor::plan::model::{Collective, Plan};
-use antiphon_executor::{Call, Communicator, DataType, Executor, ExecutorError, Options};
+use antiphon_executor::plan::model::Plan;
+use antiphon_executor::{Call, Communicator, DataType, Executor, ExecutorError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-const PATIENCE: Duration = Duration::from_secs(30);
-
-fn ranks(hosts: &[&str]) -> Vec<Communicator> {
-    let options = Options::default().with_timeout(Some(PATIENCE)).with_verification(false);
-    Communicator::in_process_on(hosts, &options).unwrap()
-}
-
-/// A plan in which rank 1 sends all of its input to rank 0.
-fn send() -> Plan {
-    let program = ProgramBuilder::new("send", Collective::SendRecv, 2);
-    let port = program.port(0, 1);
-    program.block(1).put_with_signal(&port, program.input(1).all(), program.output(0).all());
-    program.block(0).wait(&[port]);
-    program.build().unwrap()
-}
 
 /// Runs a plan with all of a memory as input and output.
 fn run(

@@ -1,5 +1,6 @@
 //! Ranks of one process that stand for several hosts: what links between them must bear.
 
+use crate::support::ports::{PATIENCE, ranks, send};
 use antiphon_executor::plan::builder::{Channel, ProgramBuilder};
 use antiphon_executor::plan::model::{Collective, Plan};
 use antiphon_executor::{
@@ -7,12 +8,6 @@ use antiphon_executor::{
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-fn ranks(hosts: &[&str]) -> Vec<Communicator> {
-    let options = Options::default();
-    let options = options.with_timeout(Some(Duration::from_secs(30))).with_verification(false);
-    Communicator::in_process_on(hosts, &options).unwrap()
-}
 
 /// Runs a plan on four numbers, which are this rank's number.
 fn run(communicator: &Communicator, plan: &Plan) -> Result<[u32; 4], ExecutorError> {
@@ -28,18 +23,6 @@ fn call(communicator: &Communicator, plan: &Arc<LoadedPlan>) -> Result<[u32; 4],
     unsafe { Executor::new(communicator).run(&call) }?;
     Ok(output)
 }
-
-/// Rank 1 sends to rank 0.
-fn send() -> Plan {
-    let program = ProgramBuilder::new("send", Collective::SendRecv, 2);
-    let port = program.port(0, 1);
-    program.block(1).put_with_signal(&port, program.input(1).all(), program.output(0).all());
-    program.block(0).wait(&[port]);
-    program.build().unwrap()
-}
-
-/// How long the slowest step of a test may take.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Returns once the loss of a link counts.
 fn lose(communicator: &Communicator, peer: u32) {

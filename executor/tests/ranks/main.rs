@@ -23,6 +23,7 @@ mod tuning;
 
 mod support {
     pub mod children;
+    pub mod ports;
     pub mod processes;
     pub mod requests;
     pub mod threads;
