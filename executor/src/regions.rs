@@ -161,13 +161,8 @@ impl Regions {
         matches!(tag, OFFER | RETIRE)
     }
 
-    /// The region that a message retires, if that is what it does.
-    pub fn retired(tag: u32, payload: &[u8]) -> Option<u64> {
-        let number = payload.first_chunk::<8>().filter(|_| tag == RETIRE)?;
-        Some(u64::from_le_bytes(*number))
-    }
-
-    /// Handles a peer's message about its regions.
+    /// Handles a peer's message about its regions. Hands over the mapping of one that is gone: a driver may let whoever unmaps
+    /// it wait for kernels, and these for what comes in the next message.
     ///
     /// # Errors
     /// What this rank lacks for mapping one, or what is wrong with the message.
@@ -177,7 +172,7 @@ impl Regions {
         tag: u32,
         payload: &[u8],
         descriptors: Vec<OwnedFd>,
-    ) -> Result<(), ExecutorError> {
+    ) -> Result<Option<Arc<dyn Memory>>, ExecutorError> {
         let garbled = |found| ExecutorError::Layout { what: "memory handle", peer, found };
         let Some((number, blob)) = payload.split_first_chunk::<8>() else {
             return Err(garbled(format!("a message of {} bytes", payload.len())));
@@ -200,15 +195,14 @@ impl Regions {
                 // Memory of this process's application was mapped without a look whether it is there still.
                 let mapped = self.memory.region(peer, region);
                 if mapped.is_some_and(|memory| self.inquirer.is_freed(&memory)) {
-                    self.memory.retire(peer, region);
                     self.gone().insert((peer, region));
+                    return Ok(self.memory.retire(peer, region));
                 }
-                Ok(())
+                Ok(None)
             }
             RETIRE => {
                 self.gone().remove(&(peer, region));
-                self.memory.retire(peer, region);
-                Ok(())
+                Ok(self.memory.retire(peer, region))
             }
             other => Err(garbled(format!("a message with tag {other}"))),
         }

@@ -43,13 +43,12 @@ impl Handler for Listener {
     fn message(&self, from: u32, tag: u32, payload: &[u8], descriptors: Vec<OwnedFd>) {
         let devices = self.failure.devices.as_ref();
         if Regions::takes(tag) {
-            let retired = Regions::retired(tag, payload);
-            let retired = retired.and_then(|region| self.regions.memory.region(from, region));
-            if let (Some(devices), Some(memory)) = (devices, retired) {
-                devices.tables.retire(from, &memory);
+            match (self.regions.receive(from, tag, payload, descriptors), devices) {
+                (Ok(Some(gone)), Some(devices)) => devices.tables.retire(from, gone),
+                (Ok(gone), _) => drop(gone),
+                (Err(error), _) => self.end(error),
             }
-            let received = self.regions.receive(from, tag, payload, descriptors);
-            return received.unwrap_or_else(|error| self.end(error));
+            return;
         }
         let (what, received) = if let Some(devices) = devices.filter(|_| gpu::Peers::takes(tag)) {
             let mapped = |region| self.regions.offered(from, region);

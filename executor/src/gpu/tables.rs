@@ -293,12 +293,12 @@ impl Tables {
         known.map(|(_, memory)| memory.len())
     }
 
-    /// A peer has freed a region: its mapping goes when nothing runs any more. A kernel that is told of the region all the
-    /// same does not find it, and waits until the watch ends it.
-    pub fn retire(&self, peer: u32, memory: &Arc<dyn Memory>) {
+    /// A peer has freed a region: its mapping, of which the caller keeps nothing, goes when nothing runs any more. A kernel that
+    /// is told of the region all the same does not find it, and waits until the watch ends it.
+    pub fn retire(&self, peer: u32, memory: Arc<dyn Memory>) {
         let mut state = self.state();
         let gone = |(owner, slot): &(u32, u32), region: &(u64, Arc<dyn Memory>)| {
-            (*owner == peer && Arc::ptr_eq(&region.1, memory)).then_some((*owner, *slot))
+            (*owner == peer && Arc::ptr_eq(&region.1, &memory)).then_some((*owner, *slot))
         };
         let found = state.regions.iter().find_map(|(place, region)| gone(place, region));
         if let Some((_, slot)) = found
@@ -312,9 +312,9 @@ impl Tables {
         if state.listeners.is_empty() {
             // No launch was ever meant to use it, and nothing watches launches.
             drop(state);
-            return super::free(before);
+            return super::free([before, Some(memory)]);
         }
-        state.retired.extend(before);
+        state.retired.extend(before.into_iter().chain([memory]));
     }
 
     /// Takes out what peers have retired, to be unmapped. No kernel that may use it runs.
@@ -452,14 +452,17 @@ mod tests {
         assert_eq!(lookup(&tables, 0, one), None);
         let early = device.allocate(64).unwrap();
         tables.map(0, one, Arc::clone(&early)).unwrap();
-        tables.retire(0, &early);
+        tables.retire(0, Arc::clone(&early));
         assert_eq!(Arc::strong_count(&early), 1, "nobody has launched anything");
         let words = Arc::new(Words::new(&*device, 64).unwrap());
         tables.listen(1, (&words, 0), Vec::new()).unwrap();
-        tables.retire(1, &first);
+        let kept = Arc::downgrade(&first);
+        tables.retire(1, first);
         assert_eq!(lookup(&tables, 1, one), None, "retired");
-        drop(first);
-        assert_eq!(tables.take_retired().len(), 1);
+        let retired = tables.take_retired();
+        assert!(kept.strong_count() > 0, "who hears that it is gone may not be who unmaps it");
+        drop(retired);
+        assert_eq!(kept.strong_count(), 0);
         let second = device.allocate(64).unwrap();
         let (two, _) = slots.number(&second);
         assert_eq!(one as u32, two as u32, "the slot is free");
@@ -486,7 +489,7 @@ mod tests {
         assert_eq!(tables.name(1, start + 8, 56), Some((region_id(0, 0), 8)));
         assert_eq!(tables.name(1, start + 8, 57), None);
         assert_eq!(tables.name(0, start + 8, 8), None);
-        tables.retire(1, &memory);
+        tables.retire(1, memory);
         assert_eq!(tables.name(1, start, 8), None);
     }
 

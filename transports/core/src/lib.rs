@@ -105,8 +105,9 @@ pub trait Mapping: Transport {
     /// If the offer makes no sense or cannot be mapped.
     fn accept(&self, peer: u32, offer: Offer) -> Result<(), TransportError>;
 
-    /// Forgets a peer's region. Handles that are in use stay valid while their [`Handle::Mapped`] memory is held.
-    fn retire(&self, peer: u32, region: u64);
+    /// Forgets a peer's region, and hands over its mapping, if there is one. Handles that are in use stay valid while their
+    /// [`Handle::Mapped`] memory is held; the region is unmapped where the last of all these is dropped.
+    fn retire(&self, peer: u32, region: u64) -> Option<Arc<dyn Memory>>;
 
     /// A buffer of a peer; `None` until its region has been accepted.
     ///

@@ -105,11 +105,10 @@ impl Mapping for SharedMemory {
         Ok(())
     }
 
-    fn retire(&self, peer: u32, region: u64) {
-        // Unmapped outside the lock, when the last launch that holds it lets go.
+    fn retire(&self, peer: u32, region: u64) -> Option<Arc<dyn Memory>> {
         let gone = self.mapped().remove(&(peer, region));
         self.retired.fetch_add(1, Ordering::AcqRel);
-        drop(gone);
+        gone
     }
 
     fn open(&self, peer: &Peer, buffer: &RemoteBuffer) -> Result<Option<Handle>, TransportError> {
@@ -168,7 +167,7 @@ mod tests {
         };
         assert_eq!(seen, 7);
         let before = transport.retirements();
-        transport.retire(1, id);
+        assert!(transport.retire(1, id).is_some() && transport.retire(1, id).is_none());
         assert_ne!(transport.retirements(), before);
         assert!(transport.open(&PEER, &region(id, 0, 1)).unwrap().is_none());
     }

@@ -16,7 +16,7 @@ mod staged;
 use super::context::Context;
 use super::far::{LinkMemory, link_memory};
 use super::tables::Slots;
-use super::{Gpu, Peers};
+use super::{Gpu, Peers, free};
 use crate::communicator::{Shared, rank_page};
 use crate::error::{Doing, ExecutorError};
 use crate::ports::{Ports, lost};
@@ -234,8 +234,10 @@ impl Inner {
             // What contexts have already. Buffers of the application are lent with the next launch that names them: another
             // may be at their addresses by now.
             let known = lock(&self.slots).all();
-            let own = known.into_iter().filter(|(memory, _)| !memory.is_borrowed());
-            own.for_each(|(memory, number)| self.lend(&memory, Some(number)));
+            let own = known.iter().filter(|(memory, _)| !memory.is_borrowed());
+            own.for_each(|(memory, number)| self.lend(memory, Some(*number)));
+            // Whoever else has it may let go of it meanwhile, beside kernels.
+            free(known);
             staged
         } else {
             Arc::new(Copies::new(&self.device, peer)?)
