@@ -228,6 +228,9 @@ impl<'a> Proof<'a> {
             }
             self.refutations.clear();
         }
+        let text = "it is right with no rank as the root; what is shown is of rank 0 as the root"
+            .to_owned();
+        self.notes.push(Note { about: About::Result, text });
         (self.root, self.refutations) = (0, known);
         None
     }

@@ -109,6 +109,20 @@ fn any_rank_may_be_the_root() {
 }
 
 #[test]
+fn a_plan_that_is_right_with_no_rank_as_its_root_says_so() {
+    // Each rank keeps what it has.
+    let mut plan = crate::samples::plan(Collective::Broadcast, 3, [1, 1, 0]);
+    let keep = || data(OpKind::Copy, &[local(Input, 0, 1)], &[local(Output, 0, 1)]);
+    for rank in 0..3 {
+        block(&mut plan, rank, vec![keep()]);
+    }
+    let report = judge(&plan);
+    let text = report.to_string();
+    assert_eq!(report.status(), 1, "{text}");
+    assert!(text.contains("right with no rank as the root; what is shown is of rank 0"), "{text}");
+}
+
+#[test]
 fn any_rank_may_scatter() {
     for root in 0..3_usize {
         let mut plan = crate::samples::plan(Collective::Scatter, 3, [3, 1, 0]);
