@@ -115,6 +115,12 @@ impl HalError {
     pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         HalError::System { what: what.into(), source: source.into() }
     }
+
+    /// The system gives no thread, whose `work` the text names: "that watches launches".
+    pub fn no_thread(work: &str, source: io::Error) -> Self {
+        let what = format!("start a thread {work}; raise the limit on threads (`ulimit -u`)");
+        HalError::System { what, source }
+    }
 }
 
 /// A task that panicked instead of returning.

@@ -44,7 +44,9 @@ impl Children {
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .spawn()
-                .map_err(failed("cannot start this program again"))?;
+                .map_err(failed(
+                    "cannot start this program again (see `ulimit -u` and `ulimit -n`)",
+                ))?;
             let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
             started.children.push(child);
             if let Some(stdout) = stdout {
@@ -52,7 +54,7 @@ impl Children {
                 std::thread::Builder::new()
                     .name(format!("reader {rank}"))
                     .spawn(move || forward(rank, BufReader::new(stdout), &sender))
-                    .map_err(failed("cannot start a thread"))?;
+                    .map_err(CliError::no_thread)?;
             }
             if let Some(mut stdin) = stdin {
                 // A child that is gone already is reported by its reader.

@@ -89,6 +89,12 @@ pub(super) fn list(faults: &[String]) -> String {
 }
 
 impl CliError {
+    /// The system gives no thread.
+    pub fn no_thread(source: io::Error) -> Self {
+        let what = "cannot start a thread; raise the limit on threads (`ulimit -u`)";
+        CliError::Start { what, source }
+    }
+
     /// 2 for usage errors, as clap's own; 128 + signal after an interrupt, as shells do; else 1.
     pub fn exit_status(&self) -> u8 {
         match self {

@@ -149,7 +149,7 @@ fn start_threads(job: Job, sender: &Sender<Notice>) -> Result<(), CliError> {
         std::thread::Builder::new()
             .name(format!("rank {number}"))
             .spawn(body)
-            .map_err(|source| CliError::Start { what: "a thread", source })?;
+            .map_err(CliError::no_thread)?;
     }
     Ok(())
 }

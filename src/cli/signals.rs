@@ -66,7 +66,7 @@ pub fn watch(sender: Sender<Notice>) -> Result<(), CliError> {
         .name("signals".into())
         .spawn(body)
         .map(|_| ())
-        .map_err(|source| CliError::Start { what: "cannot start a thread", source })
+        .map_err(CliError::no_thread)
 }
 
 /// Lets `kill` end this process, a rank, although its parent had blocked the signal. Ctrl-C stays the parent's.

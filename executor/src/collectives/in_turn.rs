@@ -43,8 +43,7 @@ impl InTurn {
         let on = self.on.clone();
         let thread = Builder::new().name("antiphon-code".to_owned());
         thread.spawn_scoped(scope, move || self.run()).map_err(|source| {
-            let what = "start a thread for the calls of a group".to_owned();
-            let error = HalError::System { what, source };
+            let error = HalError::no_thread("for the calls of a group", source);
             // Others wait for this rank.
             on.abort(&error.to_string());
             error.into()

@@ -277,8 +277,7 @@ fn have_turn(way: Way, turn: impl FnOnce(&Formed), formed: &Formed) {
 }
 
 fn no_thread(error: std::io::Error) -> ExecutorError {
-    let what = "start a thread for a pair of ranks; raise the limit on threads (`ulimit -u`)";
-    HalError::System { what: what.to_owned(), source: error }.into()
+    HalError::no_thread("for a pair of ranks", error).into()
 }
 
 #[cfg(test)]

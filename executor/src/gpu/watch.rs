@@ -47,10 +47,7 @@ impl Watch {
         let thread = Arc::clone(&bell);
         let named = std::thread::Builder::new().name("antiphon-watch".to_owned());
         let started = named.spawn(move || run(&thread, &shared));
-        started.map_err(|source| HalError::System {
-            what: "start the thread that watches launches".to_owned(),
-            source,
-        })?;
+        started.map_err(|error| HalError::no_thread("that watches launches", error))?;
         Ok(Watch { bell })
     }
 

@@ -367,10 +367,7 @@ pub fn meet(communicator: &Communicator) -> Option<Counterpart> {
                 Err(Failure::system("cannot make its communicator: the thread crashed"))
             }),
             // The others are told.
-            Err(error) => {
-                let text = format!("cannot start a thread: {error}");
-                join(Err(Failure::system(text)), communicator)
-            }
+            Err(error) => join(Err(Failure::no_thread(&error)), communicator),
         }
     });
     Some(Counterpart(made))

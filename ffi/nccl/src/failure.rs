@@ -5,6 +5,7 @@ use crate::said::say;
 use crate::types::result;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A failure.
@@ -69,6 +70,12 @@ impl Failure {
 
     pub fn system(text: impl Into<String>) -> Self {
         Failure { code: result::SYSTEM, text: text.into(), unserved: false }
+    }
+
+    /// The system gives no thread.
+    pub fn no_thread(error: &io::Error) -> Self {
+        let cure = "raise the limit on threads (`ulimit -u`)";
+        Failure::system(format!("cannot start a thread: {error}; {cure}"))
     }
 }
 

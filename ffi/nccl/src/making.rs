@@ -190,7 +190,7 @@ impl Line {
         let started = thread::Builder::new().spawn(move || self.run());
         // If no thread starts, the promises are dropped, and so say themselves that they were not kept.
         if let (Some(parent), Err(error)) = (parent, started) {
-            parent.tell_later(Failure::system(format!("cannot start a thread: {error}")));
+            parent.tell_later(Failure::no_thread(&error));
         }
     }
 }
@@ -260,7 +260,7 @@ impl Lines {
             let crashed = |_| Failure::system("cannot make a communicator: its thread crashed");
             let outcomes = started.into_iter().map(|thread| match thread {
                 Ok(thread) => thread.join().map_err(crashed)?,
-                Err(error) => Err(Failure::system(format!("cannot start a thread: {error}"))),
+                Err(error) => Err(Failure::no_thread(&error)),
             });
             outcomes.collect::<Vec<_>>().into_iter().collect()
         })

@@ -42,7 +42,7 @@ pub(super) fn start() -> Result<(), HalError> {
         thread::Builder::new()
             .name("antiphon-host".to_owned())
             .spawn(work)
-            .map_err(|error| HalError::system("start the worker thread of host streams", error))?;
+            .map_err(|error| HalError::no_thread("for the streams of the host", error))?;
         roster.started = true;
     }
     Ok(())

@@ -116,10 +116,8 @@ impl Proxy {
         let thread = Arc::clone(&inner);
         let named = thread::Builder::new().name("antiphon-ports".to_owned());
         let started = named.spawn(move || thread.run());
-        let thread = started.map_err(|source| HalError::System {
-            what: "start the thread that serves the port channels of kernels".to_owned(),
-            source,
-        })?;
+        let work = "that serves the port channels of kernels";
+        let thread = started.map_err(|error| HalError::no_thread(work, error))?;
         Ok(Proxy { inner, thread: Mutex::new(Some(thread)) })
     }
 
