@@ -363,7 +363,7 @@ fn cure(errno: Errno) -> &'static str {
         Errno::ACCESS | Errno::PERM => "run where that is permitted",
         Errno::ADDRINUSE => "choose another port, or end what uses this one",
         Errno::ADDRNOTAVAIL => "name an address that this host has",
-        Errno::NOENT | Errno::NOTDIR => "create the folder that is named",
+        Errno::NOENT | Errno::NOTDIR => "see that its folder is there",
         Errno::CONNREFUSED => "see whether somebody listens there",
         Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::TIMEDOUT => {
             "see whether there is a way there from this host, and no firewall on it"
