@@ -15,7 +15,7 @@ mod staged;
 
 use super::context::Context;
 use super::far::{LinkMemory, link_memory};
-use super::tables::Slots;
+use super::slots::Slots;
 use super::{Gpu, Peers, free};
 use crate::communicator::{Shared, rank_page};
 use crate::error::{Doing, ExecutorError};

@@ -2,7 +2,7 @@
 
 use super::parcels::{BYTES, Place};
 use crate::gpu::Peers;
-use crate::gpu::tables::Slots;
+use crate::gpu::slots::Slots;
 use crate::ports::Ports;
 use crate::sync::lock;
 use antiphon_codegen::abi::FOREIGN;
