@@ -41,7 +41,7 @@ use contexts::Contexts;
 use failure::Failure;
 use invitations::Invitations;
 use join::{Greeted, Join, Parted, Probed, Settled};
-use listener::{Listener, Subscription};
+use listener::{Hearing, Listener, Subscription};
 pub(crate) use name::Whose;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;

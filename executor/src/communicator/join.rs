@@ -107,7 +107,7 @@ impl Join {
             ports: Arc::clone(&ports),
             failure: Arc::clone(&failure),
         };
-        let subscription = Subscription::new(&bootstrap, Arc::new(listener))?;
+        let subscription = Subscription::new(&bootstrap, Hearing::of(listener))?;
         // Sent before the greeting, and messages of one peer arrive in order: whoever has the greeting has the page.
         let region = regions.announce(&page, &*bootstrap)?;
         let tuning = match &options.tuning {

@@ -13,6 +13,51 @@ pub(super) struct Listener {
     pub(super) coded: Arc<CodedCalls>,
 }
 
+/// A listener of a communicator, as the bootstrap has it.
+pub(super) struct Hearing(Option<Listener>);
+
+impl Hearing {
+    pub(super) fn of(listener: Listener) -> Arc<Self> {
+        Arc::new(Hearing(Some(listener)))
+    }
+}
+
+impl Handler for Hearing {
+    fn message(&self, from: u32, tag: u32, payload: &[u8], descriptors: Vec<OwnedFd>) {
+        if let Some(listener) = &self.0 {
+            listener.message(from, tag, payload, descriptors);
+        }
+    }
+
+    fn peer_lost(&self, peer: u32, why: &Lost) {
+        if let Some(listener) = &self.0 {
+            listener.peer_lost(peer, why);
+        }
+    }
+
+    fn aborted(&self, by: u32, reason: &str) {
+        if let Some(listener) = &self.0 {
+            listener.aborted(by, reason);
+        }
+    }
+}
+
+impl Drop for Hearing {
+    /// A message that is being heard while the communicator ends leaves all that it has mapped to the control thread, which other
+    /// communicators' kernels wait for.
+    fn drop(&mut self) {
+        let Some(Listener { regions, ports, failure, .. }) = self.0.take() else { return };
+        if failure.devices.is_none() {
+            return;
+        }
+        let ports = Arc::into_inner(ports);
+        let (regions, failure) = (Arc::into_inner(regions), Arc::into_inner(failure));
+        if ports.is_some() || regions.is_some() || failure.is_some() {
+            gpu::free_later((ports, regions, failure));
+        }
+    }
+}
+
 /// What comes on [`CONTROL`] is heard until this goes.
 pub(super) struct Subscription {
     ranks: Arc<dyn Bootstrap>,

@@ -1,9 +1,9 @@
 //! Compiled plans: a rank's part of a kernel, alone or together with other ranks of its process.
 
-use super::Gpu;
 use super::kernels::{self, Kernels, LONGEST, Loader, target};
 use super::shape::blocks_of;
 use super::upload::Image;
+use super::{Gpu, free};
 use crate::communicator::{KernelForm, Shared};
 use crate::error::ExecutorError;
 use crate::executor::Call;
@@ -63,8 +63,11 @@ impl Compiled {
             Kernels::new(loader, plan, &ranks, (variant, gpu.kernels))?;
         let Generated { blocks, .. } = generated;
         let all = [&kernel].into_iter().chain(&others);
-        fits(gpu, plan, all.map(|kernel| &**kernel), &ranks)?;
-        Compiled::new(gpu, (kernel, divide), &blocks, others)
+        let made = fits(gpu, plan, all.map(|kernel| &**kernel), &ranks).and_then(|()| {
+            let kernels = (Arc::clone(&kernel), divide.clone());
+            Compiled::new(gpu, kernels, &blocks, others.clone())
+        });
+        made.inspect_err(|_| free((kernel, divide, others)))
     }
 
     /// One kernel of several ranks of this process, the calling one among them; what each has of it, in their order. `None` if they
@@ -86,18 +89,25 @@ impl Compiled {
         let is_long = |made: &GeneratedTogether| {
             Ok(made.steps > LONGEST && kernels::are_long(plan, &ranks_here(shared), variant)?)
         };
-        let load = |form, made: GeneratedTogether| {
+        let load = |form, made: GeneratedTogether| -> Result<_, ExecutorError> {
             let of = (variant, form);
             let Some(kernel) = kernels::try_load(loader, of, made.entry, &made.text)? else {
                 return Ok(None);
             };
-            let divide = kernels::divide_kernel(loader, of)?;
-            fits(gpu, plan, [&*kernel], &ranks_here(shared))?;
+            let divide = match kernels::divide_kernel(loader, of) {
+                Ok(divide) => divide,
+                Err(error) => {
+                    free(kernel);
+                    return Err(error.into());
+                }
+            };
             let of = |blocks| {
                 let kernels = (Arc::clone(&kernel), divide.clone());
                 Compiled::new(gpu, kernels, blocks, Vec::new()).map(Arc::new)
             };
-            made.ranks.iter().map(of).collect::<Result<_, _>>().map(Some)
+            let all = fits(gpu, plan, [&*kernel], &ranks_here(shared))
+                .and_then(|()| made.ranks.iter().map(of).collect::<Result<_, _>>());
+            all.map(Some).inspect_err(|_| free((kernel, divide)))
         };
         kernels::by_form((plan, gpu.kernels), make, is_long, load)
     }

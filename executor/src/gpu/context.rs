@@ -17,7 +17,7 @@ use super::shape::{ArenaShape, OwnShape, PinnedShape};
 use super::tables::Needed;
 use super::upload::Image;
 use super::words::Words;
-use super::{Gpu, far};
+use super::{Gpu, far, free};
 use crate::communicator::Shared;
 use crate::context::ContextKey;
 use crate::error::{ExecutorError, TOO_LARGE};
@@ -143,6 +143,14 @@ pub struct PerLaunch {
     pub blocks: Option<Arc<Words>>,
 }
 
+fn too_large(key: ContextKey) -> ExecutorError {
+    ExecutorError::Argument {
+        what: TOO_LARGE,
+        saw: format!("{} bytes for each half", key.class),
+        allowed: "sizes that fit 64 bits",
+    }
+}
+
 impl Context {
     /// Makes this rank's side of a context, and tells the peers where its arena is.
     pub fn new(
@@ -151,22 +159,27 @@ impl Context {
         plan: Arc<LoadedPlan>,
         key: ContextKey,
     ) -> Result<Self, ExecutorError> {
-        let layout = plan.layout();
+        let arenas = (0..shared.world).map(|rank| ArenaShape::new(plan.layout(), rank, key.class));
+        let arenas = arenas.collect::<Option<Vec<_>>>().ok_or_else(|| too_large(key))?;
+        let arena = gpu.device.allocate(arenas[shared.rank as usize].bytes)?;
+        let made = Context::around(shared, gpu, (plan, key), (arenas, Arc::clone(&arena)));
+        made.inspect_err(|_| free(arena))
+    }
+
+    /// The rest of it, around this rank's arena.
+    fn around(
+        shared: &Shared,
+        gpu: &Gpu,
+        (plan, key): (Arc<LoadedPlan>, ContextKey),
+        (arenas, arena): (Vec<ArenaShape>, Arc<dyn Memory>),
+    ) -> Result<Self, ExecutorError> {
+        let (layout, device) = (plan.layout(), &*gpu.device);
         let rank = shared.rank;
         let (words, lists) = lists(&plan, rank);
         let partners = far::partners(shared, &plan);
-        let too_large = || ExecutorError::Argument {
-            what: TOO_LARGE,
-            saw: format!("{} bytes for each half", key.class),
-            allowed: "sizes that fit 64 bits",
-        };
-        let arenas = (0..shared.world).map(|rank| ArenaShape::new(layout, rank, key.class));
-        let arenas = arenas.collect::<Option<Vec<_>>>().ok_or_else(too_large)?;
         let own_shape = OwnShape::new(layout, rank, words.len(), partners.len());
-        let own_shape = own_shape.ok_or_else(too_large)?;
-        let pinned_shape = PinnedShape::new(layout, rank).ok_or_else(too_large)?;
-        let device = &*gpu.device;
-        let arena = device.allocate(arenas[rank as usize].bytes)?;
+        let own_shape = own_shape.ok_or_else(|| too_large(key))?;
+        let pinned_shape = PinnedShape::new(layout, rank).ok_or_else(|| too_large(key))?;
         let own = gpu.pool.take(own_shape.bytes)?;
         let channels = &layout.ranks[rank as usize].channels;
         let queue = match channels.iter().any(|channel| channel.port) || !partners.is_empty() {

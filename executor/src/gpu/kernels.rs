@@ -3,8 +3,8 @@
 //! Loading code while kernels of the same device wait for each other could stop them all. So the first rank on a device
 //! that needs a kernel of a plan loads those of all ranks of the process on that device.
 
-use super::PAUSE;
 use super::underway::Underway;
+use super::{PAUSE, free};
 use crate::ahead;
 use crate::communicator::{KernelForm, Shared};
 use crate::error::ExecutorError;
@@ -284,11 +284,18 @@ impl Kernels {
         (variant, form): (Variant, KernelForm),
     ) -> Result<Self, ExecutorError> {
         let mut kernels = Vec::new();
-        for generated in made {
+        let all = made.into_iter().try_for_each(|generated| {
             let kernel = load(loader, (variant, form), ENTRY, &generated.text)?;
             kernels.push((generated, kernel));
-        }
-        let divide = divide_kernel(loader, (variant, form))?;
+            Ok(())
+        });
+        let divide = match all.and_then(|()| divide_kernel(loader, (variant, form))) {
+            Ok(divide) => divide,
+            Err(error) => {
+                free(kernels);
+                return Err(error.into());
+            }
+        };
         let mut kernels = kernels.into_iter();
         let Some(own) = kernels.next() else { unreachable!("the rank itself is among `ranks`") };
         Ok(Kernels { own, divide, others: kernels.map(|(_, kernel)| kernel).collect() })

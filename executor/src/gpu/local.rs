@@ -5,6 +5,7 @@
 //! types, all of them have contexts, kernels and byte ranges for it, and find each other's arenas. None waits for another's call:
 //! the first does it by itself, beside the control threads.
 
+use super::underway::let_go;
 use super::{Demand, Gpu, PAUSE, QUIET_LIMIT};
 use crate::communicator::Shared;
 use crate::sync::lock;
@@ -157,5 +158,7 @@ impl Gpu {
             }
             std::thread::sleep(PAUSE);
         }
+        // Another rank may have left meanwhile.
+        let_go(contexts);
     }
 }

@@ -390,7 +390,10 @@ impl Gpu {
             Some(context) => context,
             None => {
                 let context = Arc::new(Context::new(shared, self, Arc::clone(plan), key)?);
-                self.serve(shared, &context)?;
+                if let Err(error) = self.serve(shared, &context) {
+                    free(context);
+                    return Err(error);
+                }
                 self.underway.add(&*self.device, &context);
                 self.known().insert(key, Arc::clone(&context));
                 // Only now: who hears of it looks for the context.
@@ -495,12 +498,16 @@ impl Gpu {
 
 /// Frees what is a device's: at once while no launch of the process is under way, else when that is so. Waits for no kernel.
 pub fn free(gone: impl Any + Send) {
+    if let Some(gone) = Underway::here().quietly(gone, drop) {
+        free_later(gone);
+    }
+}
+
+/// The same, but on another thread in any case: for threads that other ranks' launches wait for, and where locks are held.
+pub fn free_later(gone: impl Any + Send) {
     /// Of no communicator: launches that outlive theirs keep it waiting.
     static LATER: OnceLock<Reaper> = OnceLock::new();
-    let underway = Underway::here();
-    if let Some(gone) = underway.quietly(gone, drop) {
-        LATER.get_or_init(|| Reaper::new(&underway)).free(gone);
-    }
+    LATER.get_or_init(|| Reaper::new(&Underway::here())).free(gone);
 }
 
 impl Drop for Gpu {
@@ -537,7 +544,9 @@ impl Drop for Gpu {
         let merged = self.merged.get_mut().map(std::mem::take);
         let scales = self.scales.get_mut().map(std::mem::take);
         let recorded = self.recorded.get_mut().map(std::mem::take);
-        std::mem::forget((calls, outgrown, merged, scales, recorded, Arc::clone(&self.peers)));
+        let links = std::mem::take(&mut *lock(&self.link_memory));
+        let peers = Arc::clone(&self.peers);
+        std::mem::forget((calls, outgrown, merged, scales, recorded, links, peers));
         self.abandon_groups();
     }
 }

@@ -15,6 +15,7 @@ struct Numbered {
     memory: Weak<dyn Memory>,
     start: u64,
     bytes: u64,
+    is_borrowed: bool,
 }
 
 impl Numbered {
@@ -56,7 +57,8 @@ impl Slots {
             }
         };
         let (start, bytes) = (memory.address().expose_provenance() as u64, memory.len());
-        let numbered = Numbered { slot, memory: Arc::downgrade(memory), start, bytes };
+        let is_borrowed = memory.is_borrowed();
+        let numbered = Numbered { slot, memory: Arc::downgrade(memory), start, bytes, is_borrowed };
         self.numbered.insert(memory.id(), numbered);
         (region_id(slot, self.generations[slot as usize]), true)
     }
@@ -78,7 +80,14 @@ impl Slots {
         (region_id(slot, generation) == region).then_some(known)
     }
 
-    /// The memory that peers know by a number.
+    /// What peers know by a number, if it is there: its bytes, and whether it is borrowed. As for [`find`](Numbered::find), no
+    /// handle is taken.
+    pub fn look(&self, region: u64) -> Option<(u64, bool)> {
+        let known = self.known(region).filter(|known| known.memory.strong_count() > 0)?;
+        Some((known.bytes, known.is_borrowed))
+    }
+
+    /// The memory that peers know by a number. Who lets go of it may be the last to.
     pub fn memory(&self, region: u64) -> Option<Arc<dyn Memory>> {
         self.known(region)?.memory.upgrade()
     }

@@ -5,6 +5,7 @@
 //! ever.
 
 use super::context::Context;
+use super::free_later;
 use crate::sync::lock;
 use antiphon_hal::{Backend, Device};
 use std::sync::{
@@ -14,8 +15,23 @@ use std::sync::{
 /// No launch begins while it lives.
 pub struct Alone<'a> {
     _gate: RwLockWriteGuard<'a, ()>,
-    /// Dropped after the gate: a context that nobody else has any more is freed with this list.
-    _contexts: Vec<Arc<Context>>,
+    /// Those that were asked.
+    contexts: Vec<Arc<Context>>,
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        let_go(std::mem::take(&mut self.contexts));
+    }
+}
+
+/// Gives up handles of contexts. One that its communicator has let go of meanwhile is freed by a thread that may wait for
+/// kernels.
+pub fn let_go(contexts: Vec<Arc<Context>>) {
+    let last: Vec<_> = contexts.into_iter().filter_map(Arc::into_inner).collect();
+    if !last.is_empty() {
+        free_later(last);
+    }
 }
 
 /// The launches of a process.
@@ -67,8 +83,8 @@ impl Underway {
             let there = contexts.iter().filter(|(at, _)| place.is_none_or(|place| place == *at));
             there.filter_map(|(_, context)| context.upgrade()).collect()
         };
-        let idle = contexts.iter().all(|context| context.is_idle());
-        let alone = Alone { _gate: gate, _contexts: contexts };
+        let alone = Alone { _gate: gate, contexts };
+        let idle = alone.contexts.iter().all(|context| context.is_idle());
         idle.then_some(alone)
     }
 }

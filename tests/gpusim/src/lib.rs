@@ -29,7 +29,7 @@
 //! | `ANTIPHON_GPUSIM_ATOMICS` | `0`: devices have no atomic operations on each other's memory, as over PCIe |
 //! | `ANTIPHON_GPUSIM_UNORDERED` | devices, separated by commas, that do not order what network cards write to their memory |
 //! | `ANTIPHON_GPUSIM_HIP` | the release of HIP whose ways are simulated; `7.2` when unset |
-//! | `ANTIPHON_GPUSIM_WAITS` | which calls wait for all kernels of a device, as a driver may let them, separated by commas: `pin` memory of the host, `open` an IPC handle, let a device use the memory of a `peer`, make and `map` memory, `load` code, for which every other thread's calls wait as well, but those that name their device themselves, as those of virtual memory do, and the question which context is current; the first three when unset, `0` for none |
+//! | `ANTIPHON_GPUSIM_WAITS` | which calls wait for all kernels of a device, as a driver may let them, separated by commas: `pin` memory of the host, `open` an IPC handle, let a device use the memory of a `peer`, `unload` code, make and `map` memory, `load` code, for which every other thread's calls wait as well, but those that name their device themselves, as those of virtual memory do, and the question which context is current; the first four when unset, `0` for none |
 //! | `ANTIPHON_GPUSIM_WANTS` | `context`: calls that map memory are refused where no context is current, as no driver is known to |
 //! | `ANTIPHON_GPUSIM_LATE` | whose stores others see late, at the next release: `1` those of all blocks, `0` of none; of half of them, now these and now those, when unset |
 //! | `ANTIPHON_GPUSIM_UNKNOWN` | architectures that the run-time compilers do not know, separated by commas |

@@ -221,14 +221,10 @@ impl Gpu {
         }
         drop(told);
         // The application's own memory is not bound.
-        if self.memory_of(region).is_none_or(|memory| memory.is_borrowed()) {
+        if lock(&self.slots).look(region).is_none_or(|(_, is_borrowed)| is_borrowed) {
             return Ok(());
         }
         self.say(shared, part.root(), GroupMessage::Region { key: part.key, launch, region }, None)
-    }
-
-    fn memory_of(&self, region: u64) -> Option<Arc<dyn Memory>> {
-        lock(&self.slots).memory(region)
     }
 
     fn say(
@@ -332,7 +328,7 @@ impl Gpu {
                 continue;
             }
             let lengths = part.members.iter().zip(&regions).map(|(&member, &region)| {
-                let own = || self.memory_of(region).map(|memory| memory.len());
+                let own = || lock(&self.slots).look(region).map(|(bytes, _)| bytes);
                 if member == shared.rank { own() } else { self.peers.tables.bytes(member, region) }
             });
             // Memory that is gone again.
@@ -579,9 +575,12 @@ impl Group {
         let context = self.context.upgrade().ok_or("the context is gone")?;
         let members = &context.parts[self.part].members;
         let at = members.iter().position(|&member| member == rank).ok_or("not a member")?;
-        let memory = gpu.memory_of(self.regions[at]).ok_or("memory that was freed")?;
-        let mapped = self.object.bind(&memory).map_err(|error| error.to_string())?;
-        self.bound = Some((Arc::downgrade(&memory), mapped));
+        let memory = lock(&gpu.slots).memory(self.regions[at]).ok_or("memory that was freed")?;
+        let mapped = self.object.bind(&memory).map_err(|error| error.to_string());
+        let memory_of = Arc::downgrade(&memory);
+        // Whoever else has it may have let go of it meanwhile.
+        gpu.reaper.free(memory);
+        self.bound = Some((memory_of, mapped?));
         Ok(())
     }
 }

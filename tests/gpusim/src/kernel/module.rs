@@ -142,6 +142,7 @@ driver_calls! {
 
     fn cuModuleUnload(module: u64) {
         let module = MODULES.take(module)?;
+        crate::stream::may_finish_device(context::current()?.device, "unload");
         for handle in lock(&module.functions).values() {
             FUNCTIONS.take(*handle)?;
         }

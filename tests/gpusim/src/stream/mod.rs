@@ -104,7 +104,7 @@ pub extern "C" fn antiphon_gpusim_waiting() -> u64 {
 /// Waits for all work of a device, where `ANTIPHON_GPUSIM_WAITS` says that calls of this kind do: a real driver may.
 pub fn may_finish_device(device: usize, kind: &str) {
     static WAITS: LazyLock<String> = LazyLock::new(|| {
-        std::env::var("ANTIPHON_GPUSIM_WAITS").unwrap_or_else(|_| "pin,open,peer".to_owned())
+        std::env::var("ANTIPHON_GPUSIM_WAITS").unwrap_or_else(|_| "pin,open,peer,unload".to_owned())
     });
     if WAITS.split(',').any(|one| one == kind) {
         WAITING.fetch_add(1, Ordering::Relaxed);
