@@ -211,6 +211,7 @@ impl Tables {
         let before = found.and_then(|place| state.lose(place));
         if state.listeners.is_empty() {
             // No launch was ever meant to use it, and nothing watches launches.
+            drop(state);
             return super::free_later([before, Some(memory)]);
         }
         state.retired.extend(before.into_iter().chain([memory]));
