@@ -190,12 +190,27 @@ impl Ports {
         abandoned.into_iter().map(|(_, own)| own).collect()
     }
 
-    /// The memory of one of this rank's regions, as the wire to a peer knows it; `None` where it does not.
+    /// Whether a region of this rank's is still there for wires. As in [`takes`](Self::takes) no handle is taken: the last one frees
+    /// the memory.
+    pub fn keeps(&self, region: u64) -> bool {
+        self.state().own.regions.contains_key(&region)
+    }
+
+    /// Whether the wire to a peer knows a region of this rank's.
+    pub fn takes(&self, peer: u32, region: u64) -> bool {
+        self.lent(peer, region, |_| ()).is_some()
+    }
+
+    /// The memory of such a region, as the wire knows it; `None` where it does not.
     pub fn lends(&self, peer: u32, region: u64) -> Option<Arc<dyn Memory>> {
+        self.lent(peer, region, OwnRegion::memory)
+    }
+
+    fn lent<T>(&self, peer: u32, region: u64, of: impl FnOnce(&OwnRegion) -> T) -> Option<T> {
         let wire = self.links[peer as usize].get()?.wire?;
         let state = self.state();
         let own = state.own.regions.get(&region)?;
-        own.registrations.contains_key(&wire).then(|| own.memory())
+        own.registrations.contains_key(&wire).then(|| of(own))
     }
 
     /// The memory of one of this rank's regions, as wires know it.

@@ -429,7 +429,7 @@ impl Staged {
     /// Hands on to the wire what it takes: bytes, parcels, and how many of the peer's parcels have landed.
     fn hand_on(&self, state: &mut State, reached: &Reached) -> Result<bool, WireError> {
         let State { outbox, direct, .. } = state;
-        let takes = |region| self.path.lends(region).is_some();
+        let takes = |region| self.path.takes(region);
         let told = direct.look(self.open, takes);
         told.into_iter().for_each(|(to, load)| outbox.tell(to, load));
         let mut moved = self.fill(state, Some(reached))?;

@@ -47,7 +47,10 @@ pub trait Path: Send + Sync + fmt::Debug {
     /// Whether a memory of this rank's is still there for wires.
     fn keeps(&self, region: u64) -> bool;
 
-    /// A memory of this rank's as the wire knows it, which reads it, and writes it for the peer; `None` if the wire does not take it.
+    /// Whether the wire takes a memory of this rank's, to read it, and write it for the peer.
+    fn takes(&self, region: u64) -> bool;
+
+    /// That memory as the wire knows it; `None` if the wire does not take it.
     fn lends(&self, region: u64) -> Option<Arc<dyn Memory>>;
 
     /// Whether the wire knows a region of the peer's.
@@ -134,7 +137,11 @@ impl Path for OverPorts {
     }
 
     fn keeps(&self, region: u64) -> bool {
-        self.ports.own(region).is_some()
+        self.ports.keeps(region)
+    }
+
+    fn takes(&self, region: u64) -> bool {
+        self.ports.takes(self.peer, region)
     }
 
     fn lends(&self, region: u64) -> Option<Arc<dyn Memory>> {

@@ -156,6 +156,9 @@ impl Path for Arc<Fixed> {
     fn keeps(&self, region: u64) -> bool {
         self.knows(region)
     }
+    fn takes(&self, region: u64) -> bool {
+        self.knows(region)
+    }
     fn lends(&self, region: u64) -> Option<Arc<dyn Memory>> {
         self.lent.lock().unwrap().clone().filter(|memory| memory.id() == region)
     }
