@@ -1,6 +1,10 @@
-//! Programs in C and C++ against the library: by gcc and g++, shared and static, and each of these plain, under valgrind and
-//! with the sanitizers of addresses and of undefined behaviour. One program starts processes, which are watched as well, and one
-//! is started as several ranks. All but the plain ones take a minute, and run where `ANTIPHON_NEEDS_C_TOOLS` is set.
+//! Programs in C and C++ against the library: by gcc and g++, shared and static, and each of these plain and watched. One
+//! program starts processes, which are watched as well, and some are started as several ranks. Watched ones take a minute,
+//! and run where `ANTIPHON_NEEDS_C_TOOLS` is set.
+//!
+//! They are watched by valgrind, or built with the sanitizers of addresses and of undefined behaviour: both of them for each
+//! language and for each kind of library, but for the two together one of the two ([`Build::watcher`]), as each takes longer
+//! than all that is plain.
 //!
 //! What of that there is not:
 //!
@@ -124,6 +128,27 @@ impl Program {
         let missing: Vec<_> = self.says.iter().filter(|said| !out.contains(**said)).collect();
         assert!(missing.is_empty(), "{:?} did not say {missing:?}: {out}", with_arguments());
     }
+
+    /// Runs the program watched; it was built `plain`, as `built`.
+    fn passes_watched(&self, plain: Build, built: &Path) {
+        match plain.watcher() {
+            Watcher::Valgrind => self.passes(|| {
+                let mut command = without_driver("valgrind");
+                command.args(WATCH).arg(built);
+                command
+            }),
+            Watcher::Sanitizers => {
+                let built = Build { sanitized: true, ..plain }.build(self.source);
+                let symbols = run(Command::new("nm").arg(&built));
+                assert!(symbols.contains("__asan_init"), "{} is not sanitized", built.display());
+                self.passes(|| {
+                    let mut command = without_driver(&built);
+                    command.env(LEAKS.0, LEAKS.1);
+                    command
+                });
+            }
+        }
+    }
 }
 
 /// Runs a command as so many ranks that meet, which must all succeed but for one that kills itself; what they printed.
@@ -213,7 +238,22 @@ struct Build {
     sanitized: bool,
 }
 
+/// What finds accesses of memory that is not a program's.
+#[derive(Clone, Copy, Debug)]
+enum Watcher {
+    Valgrind,
+    Sanitizers,
+}
+
 impl Build {
+    /// By what a program that is built so is watched.
+    fn watcher(self) -> Watcher {
+        match (self.language, self.statically) {
+            (Language::C, false) | (Language::Cxx, true) => Watcher::Valgrind,
+            (Language::C, true) | (Language::Cxx, false) => Watcher::Sanitizers,
+        }
+    }
+
     /// Builds a program.
     fn build(self, source: &str) -> PathBuf {
         let Build { language, statically, sanitized } = self;
@@ -252,57 +292,43 @@ impl Build {
     }
 }
 
-/// Builds every program of a language for a kind of library, and runs it plain, and, where they are asked for, under
-/// valgrind and with the sanitizers.
-fn passes_in_every_way(language: Language, statically: bool) {
+/// Builds every program of a language for a kind of library, and runs it plain and, where that is asked for, watched.
+fn passes(language: Language, statically: bool) {
     if !is_there(language.compiler()) {
         return;
     }
     let watched = std::env::var_os(NEEDS).is_some();
     if !watched {
-        println!("SKIP: nothing is run under valgrind and with sanitizers; set {NEEDS}=1");
+        println!("SKIP: nothing is run under valgrind or with sanitizers; set {NEEDS}=1");
     }
     for program in programs(language) {
         let plain = Build { language, statically, sanitized: false };
         let built = plain.build(program.source);
         program.passes(|| without_driver(&built));
-        if !watched {
-            continue;
+        if watched {
+            program.passes_watched(plain, &built);
         }
-        program.passes(|| {
-            let mut command = without_driver("valgrind");
-            command.args(WATCH).arg(&built);
-            command
-        });
-        let built = Build { sanitized: true, ..plain }.build(program.source);
-        let symbols = run(Command::new("nm").arg(&built));
-        assert!(symbols.contains("__asan_init"), "{} is not sanitized", built.display());
-        program.passes(|| {
-            let mut command = without_driver(&built);
-            command.env(LEAKS.0, LEAKS.1);
-            command
-        });
     }
 }
 
 #[test]
 fn programs_in_c_are_right_with_the_shared_library() {
-    passes_in_every_way(Language::C, false);
+    passes(Language::C, false);
 }
 
 #[test]
 fn programs_in_c_are_right_with_the_static_library() {
-    passes_in_every_way(Language::C, true);
+    passes(Language::C, true);
 }
 
 #[test]
 fn programs_in_cpp_are_right_with_the_shared_library() {
-    passes_in_every_way(Language::Cxx, false);
+    passes(Language::Cxx, false);
 }
 
 #[test]
 fn programs_in_cpp_are_right_with_the_static_library() {
-    passes_in_every_way(Language::Cxx, true);
+    passes(Language::Cxx, true);
 }
 
 #[test]
