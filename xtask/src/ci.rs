@@ -1,15 +1,19 @@
 //! `cargo xtask ci`: every step a change must pass, in the order in which they fail fastest.
 //!
-//! `.ci/run` is a thin caller of this. One target folder serves all steps but those that need other flags, or are of another
-//! workspace; only what users run and install, and the models, is built for release.
+//! `.ci/run` is a thin caller of this. What steps need beside the toolchain is installed while those before them run. One target
+//! folder serves all steps but those that need other flags, or are of another workspace; only what users run and install, and
+//! the models, is built for release.
 //! Tests that run by themselves are asked for as tests of the workspace, and parts of it together with a package of the same
 //! features, so that little is built again.
 
 mod steps;
 mod tools;
 
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::process::Command;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::{Error, Result, repo};
@@ -62,26 +66,55 @@ pub fn run(only: Option<&str>) -> Result<()> {
             names.join(", ")
         )));
     }
-    for step in steps {
-        if let Some((tool, why)) = lacks(step) {
-            if tool.installable {
-                return Err(why);
-            }
-            println!("==> {}: SKIP, {} is not to be had here: {why}", step.name, tool.name);
-            continue;
-        }
-        let (started, before) = (Instant::now(), computed());
-        let mut command = command(step)?;
-        println!("==> {}: {}", step.name, repo::line(&command));
-        repo::stream(step.name, &mut command)?;
-        let took = started.elapsed().as_secs_f64();
-        let computed = computed().saturating_sub(before).as_secs_f64();
-        println!("==> {}: ok, {took:.0} s ({computed:.0} s of processors)", step.name);
+    let mut seen = HashSet::new();
+    let needs = steps.iter().flat_map(|step| step.needs);
+    let tools: Vec<_> = needs.filter(|tool| seen.insert(tool.name)).collect();
+    thread::scope(|scope| {
+        let (sender, provided) = mpsc::channel();
+        // In the order of the steps, while those before them run.
+        scope.spawn(move || {
+            // Once a step has failed nobody hears it, and no more are provided.
+            tools.into_iter().try_for_each(|tool| sender.send((tool.name, provide(tool))))
+        });
+        let mut known = HashMap::new();
+        steps.into_iter().try_for_each(|step| take(step, &provided, &mut known))
+    })
+}
+
+/// What is known of tools, by their names.
+type Known = HashMap<&'static str, Result<()>>;
+
+/// Waits for the tools of a step, and runs it.
+fn take(
+    step: &Step,
+    provided: &Receiver<(&'static str, Result<()>)>,
+    known: &mut Known,
+) -> Result<()> {
+    while step.needs.iter().any(|tool| !known.contains_key(tool.name)) {
+        // The sender lives until all are known.
+        let Ok((name, outcome)) = provided.recv() else { break };
+        known.insert(name, outcome);
     }
+    for tool in step.needs {
+        let Some(Err(why)) = known.get(tool.name) else { continue };
+        if !tool.installable {
+            println!("==> {}: SKIP, {} is not to be had here: {why}", step.name, tool.name);
+            return Ok(());
+        }
+        return known.remove(tool.name).unwrap_or(Ok(()));
+    }
+    let (started, before) = (Instant::now(), computed());
+    let mut command = command(step)?;
+    println!("==> {}: {}", step.name, repo::line(&command));
+    repo::stream(step.name, &mut command)?;
+    let took = started.elapsed().as_secs_f64();
+    let computed = computed().saturating_sub(before).as_secs_f64();
+    println!("==> {}: ok, {took:.0} s ({computed:.0} s of processors)", step.name);
     Ok(())
 }
 
 /// How long processors have computed for ended children of this program, and for theirs, as proc(5) has it; nothing where it has not.
+/// What provides tools meanwhile is among them.
 fn computed() -> Duration {
     /// Of which Linux tells programs such times: the same on every machine that Rust knows.
     const TICK: Duration = Duration::from_millis(10);
@@ -97,11 +130,6 @@ fn computed() -> Duration {
 pub(crate) fn insists(program: &str, variable: &str) -> bool {
     let sets = |step: &Step| step.environment.iter().any(|(name, _)| *name == variable);
     STEPS.iter().any(|step| step.runs(program) && sets(step))
-}
-
-/// The first tool of a step that is not there and cannot be had, and why.
-fn lacks(step: &Step) -> Option<(&'static Tool, Error)> {
-    step.needs.iter().find_map(|tool| provide(tool).err().map(|why| (tool, why)))
 }
 
 /// Sees to it that a tool is there, or says why it cannot be.
@@ -156,4 +184,36 @@ fn filled(word: &str) -> String {
         .replace("{torch}", "{target}/torch")
         .replace("{target}", &target)
         .replace("{path}", &path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOOL: Tool =
+        Tool { name: "a tool", installable: true, packages: &[], install: &[], probe: &["true"] };
+
+    /// What becomes of a step that fails where it is run, if a tool that it needs is said to be there or not.
+    fn check(needs: &'static [Tool], outcome: Result<()>) -> Result<()> {
+        let (name, program) = ("fail", Program::Cargo);
+        let arguments = &["no-such-command"];
+        let step = Step { name, program, arguments, environment: &[], needs };
+        let (sender, provided) = mpsc::channel();
+        sender.send((TOOL.name, outcome)).unwrap();
+        take(&step, &provided, &mut HashMap::new())
+    }
+
+    #[test]
+    fn a_step_whose_tools_are_there_runs() {
+        let said = check(&[TOOL], Ok(())).unwrap_err().to_string();
+        assert!(said.contains("fail"), "{said}");
+    }
+
+    #[test]
+    fn a_step_fails_for_want_of_what_can_be_installed_and_is_skipped_for_want_of_what_cannot() {
+        let missing = || Err(Error::message("it is not there"));
+        let said = check(&[TOOL], missing()).unwrap_err().to_string();
+        assert_eq!(said, "it is not there");
+        check(&[Tool { installable: false, ..TOOL }], missing()).unwrap();
+    }
 }
