@@ -45,6 +45,12 @@ const CUDA: [&str; 3] = ["sm_90", "sm_80", "sm_100"];
 /// That of AMD.
 const HIP: &str = "gfx90a";
 
+/// The compilers of each vendor.
+const VENDORS: [&[(Target, Code)]; 2] = [
+    &[(Target::Cuda, Code::Machine), (Target::Cuda, Code::MachineOfOldest)],
+    &[(Target::Hip, Code::Machine)],
+];
+
 /// A text to compile.
 struct Text {
     name: String,
@@ -89,25 +95,41 @@ pub fn run(options: &Options) -> Result<()> {
         return Err(Error::message("cannot write a table: saw neither --times nor --loops"));
     }
     let started = Instant::now();
+    // What is missing is installed by one thread.
+    let vendors = VENDORS.iter().map(|codes| codes.iter().map(opened).collect());
+    let vendors: Vec<Vec<_>> = vendors.collect::<Result<_>>()?;
+    // AMD's takes one text at a time, so the vendors' compile side by side.
+    let reports: Vec<_> = thread::scope(|scope| {
+        let started = vendors.iter().map(|opened| scope.spawn(|| reported(opened, options)));
+        let started: Vec<_> = started.collect();
+        let joined = started.into_iter().map(|vendor| vendor.join());
+        joined.map(|report| report.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    });
+    let reports = reports.into_iter().collect::<Result<Vec<_>>>()?;
+    let report = reports.into_iter().fold(Report::default(), Report::and);
+    report.print(started.elapsed());
+    report.end()
+}
+
+fn opened(&code: &(Target, Code)) -> Result<((Target, Code), Compiler)> {
+    let compiler = Compiler::open(code.0, code.1)?;
+    println!("{}", compiler.name());
+    Ok((code, compiler))
+}
+
+/// What comes out of the compilers of a vendor, one after the other.
+fn reported(compilers: &[((Target, Code), Compiler)], options: &Options) -> Result<Report> {
     let mut report = Report::default();
-    for (target, code) in [
-        (Target::Cuda, Code::Machine),
-        (Target::Cuda, Code::MachineOfOldest),
-        (Target::Hip, Code::Machine),
-    ] {
-        let compiler = Compiler::open(target, code)?;
-        println!("{}", compiler.name());
+    for &((target, code), ref compiler) in compilers {
         let texts = texts::all(target, options.all)?;
         let jobs = jobs((target, code), &texts, options);
         // By what spills is judged: hipRTC tells nothing of that, and machine code of the oldest is nobody's who has a newer one.
         let inlined = (target, code) == (Target::Cuda, Code::Machine);
-        for ((text, architecture), compiled) in jobs.iter().zip(compile(&compiler, &jobs, inlined))
-        {
+        for ((text, architecture), compiled) in jobs.iter().zip(compile(compiler, &jobs, inlined)) {
             report.add((text, text.bodies && inlined), architecture, &compiled?);
         }
     }
-    report.print(started.elapsed());
-    report.end()
+    Ok(report)
 }
 
 /// Which texts are compiled for what; none twice for the same.

@@ -35,6 +35,16 @@ impl Report {
         }
     }
 
+    /// Both together.
+    pub fn and(mut self, other: Self) -> Self {
+        self.compiled += other.compiled;
+        self.slowest = self.slowest.max(other.slowest);
+        self.registers = self.registers.max(other.registers);
+        self.saved = self.saved.max(other.saved);
+        self.wrong.extend(other.wrong);
+        self
+    }
+
     /// Says what there is to say.
     pub fn print(&self, took: Duration) {
         let Report { compiled, slowest, registers, saved, .. } = self;
