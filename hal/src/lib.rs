@@ -40,7 +40,6 @@ mod home;
 pub mod host;
 mod id;
 mod kernel;
-pub mod kernels;
 mod log_line;
 mod memory;
 mod multicast;
@@ -53,6 +52,7 @@ mod stream;
 mod task;
 mod uuid;
 
+pub use antiphon_kernels as kernels;
 pub use cache_folder::{cache_folder, replace_file};
 pub use caps::{Caps, PeerLink};
 pub use device::Device;

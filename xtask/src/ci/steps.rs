@@ -440,9 +440,9 @@ pub(super) const STEPS: &[Step] = &[
             "+nightly",
             "test",
             // Examples in documentation would have to be linked by other means.
-            "--lib",
             "--tests",
             "--target=x86_64-unknown-linux-gnu",
+            "-pantiphon-kernels",
             "-pantiphon-hal",
             "-pantiphon-bootstrap",
             "-pantiphon-memory",

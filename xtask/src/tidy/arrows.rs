@@ -13,7 +13,8 @@ use crate::{Error, Result, repo};
 const ALLOWED: &[(&str, &[&str])] = &[
     ("antiphon-types", &[]),
     ("antiphon-plan", &["antiphon-types"]),
-    ("antiphon-hal", &["antiphon-types"]),
+    ("antiphon-kernels", &["antiphon-types"]),
+    ("antiphon-hal", &["antiphon-kernels"]),
     ("antiphon-transport", &["antiphon-hal", "antiphon-types"]),
     ("antiphon-bootstrap", TRANSPORT),
     ("antiphon-memory", TRANSPORT),

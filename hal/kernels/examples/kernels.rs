@@ -1,12 +1,12 @@
 //! Measures the host kernels: throughput by data type, operator, size and instruction set, and the time of short calls.
 //!
-//! `cargo run --release -p antiphon-hal --example kernels [WORD]...` runs the lines that contain every word. GB/s are
+//! `cargo run --release -p antiphon-kernels --example kernels [WORD]...` runs the lines that contain every word. GB/s are
 //! 10^9 bytes of result a second, in-cache at 16 KiB; a 2-to-1 reduction moves three times as much.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use antiphon_hal::kernels::{self, Isa, Kernels};
+use antiphon_kernels::{self as kernels, Isa, Kernels};
 use antiphon_types::{DataType, ReduceOp};
 
 const MAX: usize = 4 << 20;

@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 
-use antiphon_hal::kernels::{self, Isa, Kernels};
+use antiphon_kernels::{self as kernels, Isa, Kernels};
 use antiphon_types::{DataType, ReduceOp};
 use proptest::prelude::*;
 

@@ -4,6 +4,8 @@
 //! the first call; all give the same bits. The pointers are raw because the memory is shared: other threads and other
 //! processes write it, ordered by the channels' signals or by the packets' flags and not by anything Rust sees.
 //!
+//! Whoever has `antiphon-hal` has this crate as `antiphon_hal::kernels`. It knows nothing of devices.
+//!
 //! Numerics, in short (`docs/numerics.md` has the table): sources are folded in the order given; 16- and 8-bit floats
 //! are accumulated in binary32 over all sources and rounded once; integers wrap; minimum and maximum propagate NaN.
 
