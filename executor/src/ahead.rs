@@ -8,6 +8,7 @@
 
 use antiphon_codegen::{
     TOGETHER, Target, Unsupported, Variant, divide, generate, generate_together, prebuilt, scale,
+    written_for,
 };
 use antiphon_hal::{Backend, replace_file};
 use antiphon_plan::program::Layout;
@@ -36,9 +37,10 @@ pub fn texts(
         Backend::Rocm => Target::Hip,
         Backend::Host => return Ok(Vec::new()),
     };
-    let variant = Variant { target, dtype, op };
     let ranks: Vec<u32> = (0..layout.ranks.len() as u32).collect();
     let mut texts = BTreeSet::from([divide::text(target, dtype), scale::text(target, dtype)]);
+    let (dtype, op) = written_for(layout.combines(), dtype, op);
+    let variant = Variant { target, dtype, op };
     for &rank in &ranks {
         texts.insert(generate(layout, rank, variant)?.text);
     }

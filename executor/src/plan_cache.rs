@@ -26,6 +26,7 @@ pub struct LoadedPlan {
     /// Several ranks have both of their buffers in it.
     sensitive: bool,
     reduces: bool,
+    combines: bool,
     recut: Recut,
     sized: Mutex<HashMap<CallSizes, Arc<Sized>>>,
     verdict: Verdict,
@@ -63,11 +64,13 @@ impl LoadedPlan {
         let (uses, recut) = (Uses::of_ranks(&layout), Recut::new(&layout));
         let sensitive = uses.iter().filter(|uses| uses.has_both()).nth(1).is_some();
         let block_threads = block_threads(plan.num_threads_per_block);
+        let combines = layout.combines();
         Ok(LoadedPlan {
             layout,
             uses,
             sensitive,
             reduces: plan.reduces(),
+            combines,
             recut,
             sized: Mutex::default(),
             verdict: Verdict::NotVerified,
@@ -162,6 +165,11 @@ impl LoadedPlan {
     /// code runs.
     pub(crate) fn may_average(&self) -> bool {
         self.collective().may_average() || !self.reduces
+    }
+
+    /// [`Layout::combines`].
+    pub(crate) fn combines(&self) -> bool {
+        self.combines
     }
 
     /// Whether a rank's output holds sums that an average divides; `in_place` says that its input is the same memory.

@@ -386,6 +386,22 @@ pub struct Layout {
     pub(crate) geometry: crate::lower::Geometry,
 }
 
+impl Layout {
+    /// Whether any move combines several sources: in a plan without such moves elements go from place to place, and are never
+    /// looked at.
+    pub fn combines(&self) -> bool {
+        let mut all = self.ranks.iter().flat_map(|rank| &rank.instructions);
+        all.any(Instruction::combines)
+    }
+}
+
+impl Instruction {
+    /// Whether it combines several sources.
+    pub(crate) fn combines(&self) -> bool {
+        matches!(self, Instruction::Move { sources, .. } if sources.len() > 1)
+    }
+}
+
 /// A contiguous piece of a move.
 ///
 /// Raw bytes are moved for `len` bytes; packets for `padded` payload bytes, of which those beyond `len` are zero

@@ -36,4 +36,4 @@ pub use emit::{
 };
 pub use skeleton::{Operands, Peers};
 pub use tables::Tables;
-pub use target::{Target, Variant};
+pub use target::{Target, Variant, written_for};

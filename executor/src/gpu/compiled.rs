@@ -9,7 +9,9 @@ use crate::error::ExecutorError;
 use crate::executor::Call;
 use crate::plan_cache::LoadedPlan;
 use antiphon_codegen::interpret::interpreted_together;
-use antiphon_codegen::{Generated, GeneratedTogether, RankBlocks, Variant, generate_together};
+use antiphon_codegen::{
+    Generated, GeneratedTogether, RankBlocks, Variant, generate_together, written_for,
+};
 use antiphon_hal::{Backend, HalError, Kernel, Memory};
 use antiphon_types::{DataType, ReduceOp};
 use std::sync::Arc;
@@ -27,6 +29,12 @@ impl KernelKind {
     /// That of a call.
     pub fn of(call: &Call<'_>) -> Self {
         KernelKind { dtype: call.dtype, op: call.op }
+    }
+
+    /// What kernels of the plan are written for, where a call is of this kind.
+    pub fn in_plan(self, plan: &LoadedPlan) -> Self {
+        let (dtype, op) = written_for(plan.combines(), self.dtype, self.op);
+        KernelKind { dtype, op }
     }
 }
 

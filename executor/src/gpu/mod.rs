@@ -364,7 +364,7 @@ impl Gpu {
         plan.admit(sizes)?;
         let stream = shared.log().lane(lane);
         let key = ContextKey::new(shared, plan, stream, sizes, Told::Unread)?;
-        Ok(Demand { plan, key, sizes, kind })
+        Ok(Demand { plan, key, sizes, kind: kind.in_plan(plan) })
     }
 
     /// What a call needs, if all of it is there; `kernel` looks for the kernel.

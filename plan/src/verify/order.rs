@@ -77,8 +77,7 @@ impl Orders {
     /// Looks at every output of a walk that came to its end.
     pub fn note(&mut self, walk: &Walk<'_>) {
         let Some(promise) = walk.promise().filter(|_| walk.setting.promise.is_none()) else {
-            let mut all = walk.setting.layout.ranks.iter().flat_map(|rank| &rank.instructions);
-            self.unknown |= all.any(reduces);
+            self.unknown |= walk.setting.layout.combines();
             return;
         };
         let mut known: HashSet<ValueId> = HashSet::new();
@@ -124,14 +123,9 @@ impl Orders {
     }
 }
 
-/// Whether an instruction combines values.
-fn reduces(instruction: &Instruction) -> bool {
-    matches!(instruction, Instruction::Move { sources, .. } if sources.len() > 1)
-}
-
 /// Whether an instruction has a switch combine values, in software or not.
 pub(super) fn reduces_in_hardware(instruction: &Instruction) -> bool {
-    matches!(instruction, Instruction::Move { multicast: Some(_), .. } if reduces(instruction))
+    matches!(instruction, Instruction::Move { multicast: Some(_), .. } if instruction.combines())
 }
 
 /// A part of a tree that is being written.

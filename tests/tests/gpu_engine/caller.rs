@@ -33,8 +33,13 @@ impl Caller {
 
     /// Launches the plan.
     pub fn execute(&self) -> Result<(), ExecutorError> {
+        self.execute_as(DataType::U32)
+    }
+
+    /// The same with elements of this type.
+    pub fn execute_as(&self, dtype: DataType) -> Result<(), ExecutorError> {
         let (from, to) = (self.input.address().cast_const(), self.output.address());
-        let call = Call::new(&self.plan, DataType::U32, (from, self.bytes), (to, self.bytes));
+        let call = Call::new(&self.plan, dtype, (from, self.bytes), (to, self.bytes));
         // SAFETY: both memories hold the call's bytes, and whoever drops them has seen the launches end.
         unsafe { self.executor.execute(&call, &self.stream) }
     }

@@ -3,6 +3,7 @@
 use crate::caller::Caller;
 use crate::heard::{heard, listen};
 use crate::{COMPILING, device, on_simulator_with, on_threads, options};
+use antiphon::DataType;
 use antiphon::executor::Communicator;
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::plan::builder::ProgramBuilder;
@@ -21,10 +22,13 @@ fn alone() -> Plan {
     program.build().unwrap()
 }
 
+/// Said by who begins to wait.
+const WAITS: &str = "code is loaded once no launch is under way";
+
 /// Listens; whether somebody has begun to wait.
 fn waits_to_load() -> impl Fn() -> bool {
     listen();
-    || heard("code is loaded once no launch is under way") > 0
+    || heard(WAITS) > 0
 }
 
 #[test]
@@ -61,6 +65,49 @@ fn who_makes_a_first_call_keeps_nobody_from_launching() {
         copies.synchronize().unwrap();
         rank.barrier().unwrap();
     });
+}
+
+/// What moves elements takes no code for a type if there is some for another of the same size. So nothing waits here, though
+/// another rank's launch waits for this thread.
+#[test]
+fn plans_that_only_move_data_have_one_kernel_for_all_types_of_a_size() {
+    let test = name_of(plans_that_only_move_data_have_one_kernel_for_all_types_of_a_size);
+    if on_simulator_with(test, &[("ANTIPHON_GPUSIM_WAITS", "load")]).is_none() {
+        return;
+    }
+    listen();
+    let launched = Barrier::new(2);
+    let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap();
+    let types = |size: usize| DataType::ALL.into_iter().filter(move |dtype| dtype.size() == size);
+    let sizes = [1, 2, 4, 8];
+    let waits = on_threads(2, &options(), |rank| {
+        let (sums, copies) =
+            (Caller::new(&rank, &plan, BYTES), Caller::new(&rank, &alone(), BYTES));
+        sums.execute().unwrap();
+        for first in sizes.into_iter().filter_map(|size| types(size).next()) {
+            copies.execute_as(first).unwrap();
+        }
+        sums.synchronize().unwrap();
+        copies.synchronize().unwrap();
+        rank.barrier().unwrap();
+        let before = heard(WAITS);
+        if rank.rank() == 1 {
+            // Waits for rank 0.
+            sums.execute().unwrap();
+            launched.wait();
+        } else {
+            launched.wait();
+            for dtype in sizes.into_iter().flat_map(types) {
+                copies.execute_as(dtype).unwrap();
+            }
+            copies.synchronize().unwrap();
+            sums.execute().unwrap();
+        }
+        sums.synchronize().unwrap();
+        rank.barrier().unwrap();
+        heard(WAITS) - before
+    });
+    assert_eq!(waits, [0, 0], "code was loaded for a type of a size that has some");
 }
 
 /// Also the first launch of a rank, for which another one has made all that it takes. Ranks send each other packets, so no buffer
