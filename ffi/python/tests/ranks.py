@@ -33,7 +33,8 @@ def place():
 def environment(rank, world, at, **more):
     """The environment of a rank that is a process."""
     said = {"ANTIPHON_RANK": str(rank), "ANTIPHON_WORLD": str(world), "ANTIPHON_COMM_ID": at}
-    return {**os.environ, **said, **more}
+    # One that the system ends says where its threads were.
+    return {**os.environ, "PYTHONFAULTHANDLER": "1", **said, **more}
 
 
 def process(command, folder, environment):
@@ -56,6 +57,9 @@ def outcomes(world, command, folder, python=sys.executable, start=process, **mor
         # Only now: a wait may raise.
         for rank in ranks:
             rank.wait(LIMIT)
+    for rank, (ended, (out, err)) in enumerate(zip(ranks, said)):
+        # Shown where a test fails.
+        print(f"rank {rank}: {ended.returncode}\n{out}\n{err}")
     return [(rank.returncode, *texts) for rank, texts in zip(ranks, said)]
 
 
