@@ -3,7 +3,9 @@
 use super::times::random;
 use super::{Text, When};
 use crate::{Error, Result, repo};
-use antiphon_codegen::{Target, Variant, divide, generate, generate_together, interpret, scale};
+use antiphon_codegen::{
+    Target, Variant, divide, generate, generate_together, interpret, scale, written_for,
+};
 use antiphon_plan::algorithms::{Algorithm, Rooted, Shape, alltoallv, examples};
 use antiphon_plan::builder::{BuildError, ProgramBuilder};
 use antiphon_plan::model::{Buffer, Collective, Plan};
@@ -115,6 +117,9 @@ fn add(
 ) -> Result<()> {
     let lower = |error| Error::message(format!("cannot lower {name}: {error}"));
     let layout = Layout::new(plan).map_err(lower)?;
+    // What runs.
+    let (dtype, op) = written_for(layout.combines(), variant.dtype, variant.op);
+    let variant = Variant { dtype, op, ..variant };
     for rank in 0..ranks.min(layout.ranks.len() as u32) {
         let generate = generate(&layout, rank, variant);
         let text = generate.map_err(|error| Error::message(error.to_string()))?.text;
